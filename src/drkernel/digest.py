@@ -1,5 +1,6 @@
 """Digests of the source of drkernel and its executor, for what is kept on disk and must not outlive the code that made
-it."""
+it.
+"""
 
 from __future__ import annotations
 

@@ -239,6 +239,23 @@ class Sizes(Config):
 _OF_VERSION_1 = ("advised", "baseline_from", "baseline_why")
 
 
+class Exactness(Config):
+    """The outcome of comparing candidate and reference in finite fields, without a tolerance."""
+
+    outcome: Literal["proved", "differs", "open"] = Field(
+        description="'proved': equal expressions in every element of one call; 'differs': another function; 'open'"
+    )
+    elements: int = Field(0, description="elements of the outputs that were compared")
+    equal: int = 0
+    differ: int = 0
+    inputs: str = Field("", description="shapes of the call's inputs")
+    ignored: tuple[str, ...] = Field(
+        (), description="inputs and weights that the answer, but not the reference's, ignores"
+    )
+    why: str | None = Field(None, description="why it is open")
+    seconds: float = 0.0
+
+
 class Verdict(Config):
     """The one result record of an evaluation."""
 
@@ -270,6 +287,7 @@ class Verdict(Config):
     co_judge: str | None = Field(
         None, description="simulated GPU that graded the candidate, too, where the device is a real one: 'sim:h200'"
     )
+    exactness: Exactness | None = Field(None, description="exact comparison with the reference, where it was made")
     language: str | None = Field(None, description="what the candidate is written in: 'triton', 'cuda', ...")
     findings: tuple[Finding, ...] = ()
     not_checked: tuple[NotChecked, ...] = Field((), description="checks that this device does not allow, with reasons")

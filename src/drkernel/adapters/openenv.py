@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from drkernel.adapters.common import episode_config, extra, run_sync, shared_pool, tasks_of
+from drkernel.adapters import episode_config, extra, run_sync, shared_pool, tasks_of
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.gym.device import parse_device
 from drkernel.gym.request import Pool

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drkernel.adapters.common import (
+from drkernel.adapters import (
     InfraError,
     episode_config,
     extra,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drkernel.adapters.common import episode_config, extra, run_sync, shared_pool, tasks_of
+from drkernel.adapters import episode_config, extra, run_sync, shared_pool, tasks_of
 from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drkernel.adapters.common import extra
+from drkernel.adapters import extra
 from drkernel.adapters.trl import Generate, Play, kernel_reward, make_rollout_func
 from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from drkernel.adapters.common import InfraError, episode_config, extra, figures_of, opening, shared_pool, tasks_of
+from drkernel.adapters import InfraError, episode_config, extra, figures_of, opening, shared_pool, tasks_of
 from drkernel.episode.episode import Episode
 from drkernel.task import Task
 

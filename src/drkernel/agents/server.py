@@ -1,4 +1,4 @@
-"""The Model Context Protocol server: the toolbox under the names, schemas and resources that agents see."""
+"""Tools for coding agents, and the Model Context Protocol server that offers them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.loaders import load_task
 from drkernel.verdict import Finding, Verdict
+
+# ---- The tools that coding agents get
+#
+# An answer names a resource that holds the whole record. Evaluations and simulations count against one budget; every
+# candidate and every script is sandboxed and has a deadline. docs/agents.md is the user's page.
+
 
 KEPT = 200
 """most records that are kept for resources"""

@@ -137,9 +137,9 @@ def details_table(summary: dict[str, Any]) -> Table:
     shares = [f"{percent(hacks['last']['value'])} of last turns"]
     shares += [f"{percent(hacks['ever']['value'])} of trajectories at some turn"]
     table.add_row("hacks", ", ".join(shares) + (f": {kinds}" if kinds else ""))
-    table.add_row("last turns", _counts(summary["status_last"]))
+    table.add_row("last turns", terms.counts(summary["status_last"]))
     empty = f"; {summary['answers_without_code']} without code" if summary["answers_without_code"] else ""
-    table.add_row("all answers", _counts(summary["status_all"]) + empty)
+    table.add_row("all answers", terms.counts(summary["status_all"]) + empty)
     usage = summary["usage"]
     about = "about " if usage["estimated"] else ""
     parts = [f"{about}{usage['prompt']:,} read ({usage['cached']:,} cached)", f"{about}{usage['completion']:,} written"]
@@ -153,10 +153,6 @@ def details_table(summary: dict[str, Any]) -> Table:
 def percent(share: float) -> str:
     """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f}%"
-
-
-def _counts(values: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))
 
 
 # ---- ``drkernel bench``: measure how good a model is at writing kernels

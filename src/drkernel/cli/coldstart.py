@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drkernel.cli.terms import counts
+
 if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
     from drkernel.episode.records import Sampling
@@ -87,10 +89,10 @@ def coldstart(
         print(json.dumps(summary.model_dump()))
     else:
         print(f"{out}: {summary.trajectories} trajectories, {summary.turns} turns")
-        print("  by plan:   " + _counts(summary.by_plan))
-        print("  by status: " + _counts(summary.by_status))
+        print("  by plan:   " + counts(summary.by_plan))
+        print("  by status: " + counts(summary.by_status))
         if summary.dropped:
-            print("  left out:  " + _counts(summary.dropped))
+            print("  left out:  " + counts(summary.dropped))
     raise SystemExit(0 if summary.trajectories else 1)
 
 
@@ -130,7 +132,3 @@ async def _write(
         await pool.close()
         if meter is not None:
             await meter.close()
-
-
-def _counts(values: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))

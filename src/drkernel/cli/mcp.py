@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, http_pool, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, fail, http_pool, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ def mcp(
     try:
         check_pool(pool)
     except ConfigError as error:
-        _usage(str(error))
+        fail("mcp", str(error))
     if folder is not None and not folder.is_dir():
-        _usage(f"--folder {folder} is not a folder")
+        fail("mcp", f"--folder {folder} is not a folder")
     files = folder if folder is not None or http else Path.cwd()
     limits = ToolLimits(
         evaluations=evaluations, deadline_s=deadline, folder=files, references="builtin" if builtin_only else "any"
@@ -98,9 +97,9 @@ def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int |
         check_binding(host, token)
         listener = bind(host, port)
     except GuardError as error:
-        _usage(str(error))
+        fail("mcp", str(error))
     except OSError as error:
-        _usage(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
+        fail("mcp", f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
     pool = _pool(slots, url, memory)
     shown = f"[{host}]" if ":" in host else host
     print(f"drkernel mcp: http://{shown}:{listener.getsockname()[1]}/mcp", flush=True)
@@ -108,8 +107,3 @@ def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int |
         server(http_application(make_server(Toolbox(pool, limits)), token)).run(sockets=[listener])
     finally:
         asyncio.run(pool.close())
-
-
-def _usage(message: str) -> NoReturn:
-    print(f"drkernel mcp: {message}", file=sys.stderr)
-    raise SystemExit(2)

@@ -212,11 +212,10 @@ def report(
 ) -> None:
     """Parse, write, print."""
     from drkernel.config import ConfigError
-    from drkernel.report.run import RunError
 
     try:
         path = _write(run)
-    except (RunError, ConfigError) as error:
+    except ConfigError as error:
         print(f"drkernel report: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``drkernel serve``: the grading service, on one machine or with many workers that join it."""
+"""``drkernel serve``, ``worker`` and ``store``: the grading service, its workers, and what it has stored."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drkernel.base.files import replacing
-from drkernel.cli.terms import MEMORY_HELP, TOTAL_HELP, check_pool, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, TOTAL_HELP, check_pool, fail, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def serve(
             application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
         )
     except (ConfigError, GuardError, StoreError, RayMissing) as error:
-        _usage(str(error))
+        fail("serve", str(error))
 
 
 def _application(
@@ -139,7 +139,7 @@ def _run(application: Any, host: str, port: int, ray: str | None, lending: Lendi
     try:
         listener = bind(host, port)
     except OSError as error:
-        _usage(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
+        fail("serve", f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
     many_connections()
     port = listener.getsockname()[1]
     workers = RayWorkers.beside(ray, host, port, lending) if ray is not None else None
@@ -157,15 +157,10 @@ def _token(token_file: Path | None) -> str | None:
         try:
             return token_file.read_text(encoding="utf-8").strip() or None
         except OSError as error:
-            _usage(f"cannot read the token file {token_file}: {error.strerror}")
+            fail("serve", f"cannot read the token file {token_file}: {error.strerror}")
         except UnicodeDecodeError:
-            _usage(f"the token file {token_file} is not a text file")
+            fail("serve", f"the token file {token_file} is not a text file")
     return os.environ.get("DRKERNEL_TOKEN") or None
-
-
-def _usage(message: str) -> NoReturn:
-    print(f"drkernel serve: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 # ---- ``drkernel worker URL``: run evaluations for a service on this machine, or on a Ray cluster
@@ -310,12 +305,12 @@ def export(
     Example: drkernel store export drkernel-store.sqlite verdicts.parquet --status correct
     """
     if out.suffix not in (".jsonl", ".parquet"):
-        _store_usage(f"{out}: the name must end in .jsonl or .parquet")
+        fail("store", f"{out}: the name must end in .jsonl or .parquet")
     try:
         with _open(store) as opened, replacing(out) as temporary:
             count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
     except OSError as error:
-        _store_usage(f"cannot write {out}: {error}")
+        fail("store", f"cannot write {out}: {error}")
     print(f"{out}: {count} jobs")
 
 
@@ -360,7 +355,7 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        _store_usage("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl")
+        fail("store", "parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl")
     numbers = {"submitted", "finished", "speedup", "coverage"}
     names = (
         "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
@@ -381,9 +376,4 @@ def _open(path: Path) -> Any:
     try:
         return Store(path)
     except StoreError as error:
-        _store_usage(str(error))
-
-
-def _store_usage(message: str) -> NoReturn:
-    print(f"drkernel store: {message}", file=sys.stderr)
-    raise SystemExit(2)
+        fail("store", str(error))

@@ -1,4 +1,4 @@
-"""``drkernel tasks list|show|check``: list tasks, show one, and check that tasks can fail a wrong answer."""
+"""``drkernel tasks`` and ``drkernel prompts``: what models are asked, and whether it can fail a wrong answer."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def show(
 
     tasks = _load(name, precision, None, None, match)
     if len(tasks) > 1:
-        _usage(f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
+        terms.fail("tasks", f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
     try:
         text = sized_reference(tasks[0], profile)
     except (KeyError, ValueError) as error:
-        _usage(str(error.args[0]))
+        terms.fail("tasks", str(error.args[0]))
     if source:
         print(text, end="" if text.endswith("\n") else "\n")
         return
@@ -176,7 +176,7 @@ def _gate(task: Task, profile: str | None, limits: ScaleLimits, seed: int, budge
     from drkernel.tasks.gate import admit, admit_thin
 
     if profile is not None and profile not in task.profiles:
-        _usage(f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
+        terms.fail("tasks", f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
     profile = "tiny" if profile is None and "tiny" in task.profiles else profile
     return admit_thin(task, limits, seed, budget) if profile is None else admit(task, profile, seed, budget)
 
@@ -256,14 +256,14 @@ def _load(spec: str, precision: Declared | None, level: int | None, tag: str | N
     try:
         tasks = load_tasks(spec, declared)
     except TaskError as error:
-        _usage(str(error))
+        terms.fail("tasks", str(error))
     chosen = [
         task
         for task in tasks
         if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
     ]
     if not chosen:
-        _usage(f"none of the {len(tasks)} tasks of {spec} passes the filters")
+        terms.fail("tasks", f"none of the {len(tasks)} tasks of {spec} passes the filters")
     return chosen
 
 
@@ -278,11 +278,6 @@ def _progress(tasks: list[Task], quiet: bool) -> Any:
 
     hidden = quiet or not sys.stderr.isatty()
     return track(tasks, "checking", console=Console(stderr=True), disable=hidden, transient=True)
-
-
-def _usage(message: str) -> Any:
-    print(f"drkernel tasks: {message}", file=sys.stderr)
-    raise SystemExit(USAGE)
 
 
 # ---- ``drkernel prompts``: show the prompts that models receive, or write them out for editing

@@ -1,6 +1,4 @@
-"""Reads a command's terms from its command line: a YAML file, ``key=value`` and ``--key value``, all of one typed
-config.
-"""
+"""What commands share: the pool that grades, and terms read from a YAML file, ``key=value`` and ``--key value``."""
 
 from __future__ import annotations
 
@@ -207,6 +205,11 @@ def plain(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+
+
+def counts(values: dict[str, int]) -> str:
+    """Format counts by name, the greatest first."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))
 
 
 def one_thread() -> None:

@@ -326,6 +326,9 @@ def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str)
 
 
 # ---- The loop that plays an episode: ask the model, grade the answer, give feedback, repeat
+#
+# With *breadth*, several answers are drawn per turn: the conversation is forked, and continues from the best answer.
+# Turns that an earlier process graded are replayed instead of being asked for and graded again.
 
 
 OnTurn = Callable[[Turn], None]

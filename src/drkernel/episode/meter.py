@@ -1,4 +1,4 @@
-"""The layer between a run and its model: cache, concurrency, rate limits, retries, budget and accounting."""
+"""Between a run and its model: journal, cache of replies, concurrency, rate limits, retries, budget and accounting."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ from drkernel.episode.records import (
     best_path,
     count_tokens,
 )
+
+# ---- The files of a run on disk
+#
+# Both survive ``kill -9``. A reply is committed before it is graded, a turn is one appended line, and a line torn by
+# the kill is cut off when the run is opened again. Bench, search and cold start resume from these files.
+
 
 Key = tuple[str, int]
 """(task id, sample)"""

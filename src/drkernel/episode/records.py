@@ -315,6 +315,9 @@ def best_of(turns: Iterable[Turn]) -> Turn | None:
 
 
 # ---- Answerers
+#
+# An answerer turns a :class:`ModelCall` into a :class:`~drkernel.episode.chat.Reply` or raises a :class:`ModelError`.
+# It knows nothing about kernels.
 
 
 class ModelCall(Config):

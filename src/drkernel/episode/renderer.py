@@ -33,6 +33,14 @@ from drkernel.gym.request import EvalSettings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
+# ---- Reads prompts from a file of KernelGYM's, the form in which the released models were trained and asked
+#
+# Such a file is YAML: ``prompt`` and ``method`` (where that text stands beside the task), and ``per_turn_prompts``, a
+# list of entries of which two matter here. The one whose condition is ``current_turn == 0`` adds a paragraph to the
+# task. The one named ``tool_response`` is the message after an answer, with ``{feedback}`` where the judge's report
+# goes. What such a file can say and an episode cannot do is an error that names the key.
+
+
 SHAPE = "KernelGYM's prompts have per_turn_prompts with an entry named tool_response whose template holds {feedback}"
 FIRST = "current_turn == 0"
 REPORT = "tool_response"

@@ -31,6 +31,12 @@ _DATA = "Compute every output from this call's inputs, in kernels that the call 
 
 EXPLANATIONS: dict[str, Explanation] = {
     # hacks
+    "not_equivalent": Explanation(
+        "the floats agree within the tolerance, but reference and candidate are different functions: in finite fields, "
+        "where nothing is rounded, their results differ at random points. A term is dropped, a constant is another, an "
+        "input is not read, or part of the work is skipped.",
+        "Compute every term of the reference, with its constants; roundings and another order of sums do not matter.",
+    ),
     "no_custom_kernel": Explanation(
         "the answers are right, and no kernel of the candidate's own was launched in the calls that count.",
         "Launch your Triton kernel on the path that every call takes; a fallback to PyTorch operators does not count.",

@@ -171,6 +171,8 @@ def _speed_text(verdict: Verdict) -> list[str]:
         parts.append(sizes)
     if verdict.coverage is not None:
         parts.append(f"{coverage_text(verdict, 'your')}.")
+    if verdict.exactness is not None and verdict.exactness.outcome == "proved":
+        parts.append(f"It is {exactness_text(verdict)}.")
     if verdict.profile is not None:
         parts.append(profile_table(verdict.profile))
         parts.append(hot_lines(verdict.profile))
@@ -186,6 +188,18 @@ def coverage_text(verdict: Verdict, whose: str = "the candidate's") -> str:
     counted, taken = percent(verdict.coverage), verdict.profile and percent(verdict.profile.coverage)
     text = f"{counted} of the device time is in {whose} own kernels"
     return text if taken in (None, counted) else f"{text} that the answer needs; all own kernels take {taken}"
+
+
+def exactness_text(verdict: Verdict) -> str:
+    """The outcome of the exact comparison in words; empty where none was made."""
+    found = verdict.exactness
+    if found is None:
+        return ""
+    if found.outcome == "proved":
+        return f"proved equal to the reference in {found.elements:,} elements, precision apart"
+    if found.outcome == "differs":
+        return f"not what was asked: {found.differ:,} of {found.elements:,} elements differ in exact arithmetic"
+    return f"not decided exactly ({found.why})"
 
 
 def sizes_text(verdict: Verdict) -> str:

@@ -65,6 +65,13 @@ class EvalSettings(Config):
         description="simulated GPU that also grades what is right on a real one, so that its findings count: 'auto' "
         "takes the GPU's own card, or the nearest, for Triton; 'sim:GPU' that one; 'off' none",
     )
+    exact: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of right answers, chosen by a secret seed, that are also compared with the reference in "
+        "finite fields, without a tolerance; 0: none",
+    )
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )

@@ -1,4 +1,4 @@
-"""Where modelled time goes, for pages: each kernel's source with shares by line, its limits, a bar of all time."""
+"""Where modelled time goes: the hottest lines, the roofline, each kernel's source with shares by line, its limits."""
 
 from __future__ import annotations
 

@@ -12,15 +12,13 @@ import yaml
 from markupsafe import Markup
 
 from drkernel.base.files import write_atomic
+from drkernel.config import ConfigError
+from drkernel.episode.meter import read_rows
 from drkernel.episode.metrics import size_lines
 from drkernel.gym.feedback import times
 from drkernel.report.render import Curve, line_plot, render, scatter_plot, stacked_plot
 
 Row = dict[str, Any]
-
-
-class RunError(ValueError):
-    """The directory is no run, or a file in it is damaged; names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,11 @@ def read_run(directory: Path) -> RunData:
     """Read a run directory.
 
     Raises:
-        RunError: it has no ``config.yaml``, or a row cannot be read.
+        ConfigError: it has no ``config.yaml``, or a row cannot be read.
     """
     config = directory / "config.yaml"
     if not config.is_file():
-        raise RunError(f"{directory} is not a run: it has no config.yaml (runs are made by 'drkernel train RECIPE')")
+        raise ConfigError(f"{directory} is not a run: it has no config.yaml (runs are made by 'drkernel train RECIPE')")
     summary = directory / "summary.json"
     try:
         return RunData(
@@ -65,26 +63,11 @@ def read_run(directory: Path) -> RunData:
             json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else None,
         )
     except json.JSONDecodeError as error:
-        raise RunError(f"{summary}: {error}") from None
+        raise ConfigError(f"{summary}: {error}") from None
 
 
 def _rows(path: Path) -> list[Row]:
-    """JSON lines; a last line cut short by a kill is left out."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise RunError(f"{path}, line {number}: {error}") from None
-        if not isinstance(row, dict):
-            raise RunError(f"{path}, line {number}: not an object")
-        rows.append(row)
-    return rows
+    return list(read_rows(path)) if path.is_file() else []
 
 
 # ---- A training run as one self-contained HTML page
@@ -121,7 +104,7 @@ def write_report(run_dir: Path) -> Path:
     """Write ``report.html`` into a run directory; its path.
 
     Raises:
-        RunError: the directory is no run, or its files are damaged.
+        ConfigError: the directory is no run, or its files are damaged.
     """
     data = read_run(Path(run_dir))
     path = data.directory / "report.html"

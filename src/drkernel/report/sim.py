@@ -1,4 +1,4 @@
-""""""
+"""A script's run on the simulated GPU, sweeps and comparisons: in the terminal, as pages, as a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ from drkernel.report.verdict import profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
 from drkernel.sim.sweep import Comparison, Configuration, Sweep, device_time, own_time
 from drkernel.verdict import Profile, Verdict
+
+# ---- Traces in the JSON format that Chrome's tracing page and Perfetto open
+#
+# A script's trace is the modelled clock. A verdict keeps no order, only the time of each kernel in one call, so that
+# its bars are laid end to end, the costliest first, and the track says so.
+
 
 TRACKS = {"custom": "own kernels", "library": "PyTorch", "copy": "copies"}
 

@@ -1,4 +1,4 @@
-""""""
+"""A verdict in the terminal, and as one self-contained HTML page: no script, no network, every text escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from drkernel.base.files import write_atomic
-from drkernel.gym.feedback import coverage_text, duration, number, percent, quote_line, sizes_text, times, told_apart
+from drkernel.gym.feedback import (
+    coverage_text,
+    duration,
+    exactness_text,
+    number,
+    percent,
+    quote_line,
+    sizes_text,
+    times,
+    told_apart,
+)
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
 from drkernel.report.render import render
 from drkernel.sim.gpu.detail import OWN_FILE
@@ -95,6 +105,8 @@ def _headline(verdict: Verdict) -> Text:
         line.append(f"\n{checked.passed_calls}/{checked.checked_calls} calls right")
         if checked.max_error is not None and checked.passed_calls:
             line.append(f", worst error {number(checked.max_error)} of what is allowed")
+    if exact := exactness_text(verdict):
+        line.append(f"\n{exact}")
     return line
 
 
@@ -231,6 +243,7 @@ def page(
         verdict=verdict,
         numbers=_numbers(verdict),
         sizes=sizes_text(verdict),
+        exactness=exactness_text(verdict),
         found=[(one.severity, one.kind, finding_text(one), one.evidence) for one in verdict.findings],
         against=against(verdict.profile, verdict.reference_profile),
         candidate=candidate,

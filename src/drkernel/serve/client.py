@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody
-from drkernel.verdict import CandidateError, Status, Verdict
+from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody, not_evaluated
+from drkernel.verdict import Status, Verdict
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Progress = Callable[[int, int], None] | bool | None
 """a function that is called with (done, all), True for a bar, or nothing"""
@@ -161,10 +163,10 @@ class AsyncClient:
     async def evaluate_many(
         self,
         requests: Sequence[EvalRequest],
+        progress: Progress = None,
         *,
         priority: int = 0,
         fresh: bool = False,
-        progress: Progress = None,
         timeout_s: float | None = None,
     ) -> list[Verdict]:
         """Return the verdicts of many requests, in order; ``progress`` is called with (done, total), or True shows a
@@ -215,6 +217,30 @@ class AsyncClient:
             await asyncio.sleep(0.5)
 
 
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """Return a method of the synchronous client that waits for the asynchronous one's."""
+
+    @functools.wraps(method)
+    def call(client: Client, *args: P.args, **options: P.kwargs) -> T:
+        return client._run(method(client._client, *args, **options))
+
+    return call
+
+
+def _pulling(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """Return an iterator of the synchronous client over what the asynchronous one yields."""
+
+    @functools.wraps(method)
+    def call(client: Client, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        return client._pull(method(client._client, *args, **options))
+
+    return call
+
+
 class Client:
     """The synchronous client: an event loop in a thread, with persistent connections.
 
@@ -253,50 +279,14 @@ class Client:
             future.cancel()
             raise
 
-    def submit(
-        self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False, wait_s: float = 0.0
-    ) -> list[JobView]:
-        """Submit any number of requests; return their jobs in order."""
-        return self._run(self._client.submit(requests, priority=priority, fresh=fresh, wait_s=wait_s))
-
-    def get(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """Return a job by id, waiting up to ``wait_s`` seconds for it to finish."""
-        return self._run(self._client.get(job_id, wait_s))
-
-    def find(self, **filters: Any) -> list[JobView]:
-        """Return jobs, newest first; see :meth:`AsyncClient.find`."""
-        return self._run(self._client.find(**filters))
-
-    def cancel(self, job_id: str) -> bool:
-        """Cancel a queued job; return whether it was cancelled."""
-        return self._run(self._client.cancel(job_id))
-
-    def evaluate(
-        self, request: EvalRequest, *, priority: int = 0, fresh: bool = False, timeout_s: float | None = None
-    ) -> Verdict:
-        """Submit and wait; see :meth:`AsyncClient.evaluate`."""
-        return self._run(self._client.evaluate(request, priority=priority, fresh=fresh, timeout_s=timeout_s))
-
-    def evaluate_many(
-        self,
-        requests: Sequence[EvalRequest],
-        progress: Progress = None,
-        *,
-        priority: int = 0,
-        timeout_s: float | None = None,
-    ) -> list[Verdict]:
-        """Return the verdicts of many requests, in order; ``progress`` True shows a bar."""
-        return self._run(
-            self._client.evaluate_many(requests, progress=progress, priority=priority, timeout_s=timeout_s)
-        )
-
-    def stream(self, requests: Sequence[EvalRequest], *, priority: int = 0) -> Iterator[tuple[int, Verdict]]:
-        """Yield (index, verdict) of many requests, each as soon as it is done."""
-        yield from self._pull(self._client.stream(requests, priority=priority))
-
-    def events(self, after: int | None = None) -> Iterator[JobView]:
-        """Yield jobs as they finish, indefinitely."""
-        yield from self._pull(self._client.events(after))
+    submit = _blocking(AsyncClient.submit)
+    get = _blocking(AsyncClient.get)
+    find = _blocking(AsyncClient.find)
+    cancel = _blocking(AsyncClient.cancel)
+    evaluate = _blocking(AsyncClient.evaluate)
+    evaluate_many = _blocking(AsyncClient.evaluate_many)
+    stream = _pulling(AsyncClient.stream)
+    events = _pulling(AsyncClient.events)
 
     def _pull(self, source: AsyncIterator[T]) -> Iterator[T]:
         async def following() -> tuple[bool, T | None]:
@@ -362,14 +352,9 @@ class HttpPool:
 
 def _unsent(request: EvalRequest, status: Status, error: Exception) -> Verdict:
     """Return the verdict of a request that no service has answered."""
-    return Verdict(
-        status=status,
-        task_id=request.task.id,
-        candidate_sha256="0" * 64,
-        device=request.settings.device,
-        baseline=request.settings.baseline,
-        error=CandidateError(type=type(error).__name__, message=ascii(str(error))[1:-1]),
-    )
+    named = (request.task.id, request.settings.device)
+    text = ascii(str(error))[1:-1]
+    return not_evaluated(status, *named, type(error).__name__, text, baseline=request.settings.baseline)
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -1,4 +1,4 @@
-"""Access control: bearer token, body size, request rate; and the headers that keep pages safe."""
+"""Who may ask, how much and how often: token, size of bodies, rate of requests; a server that bounds slow clients."""
 
 from __future__ import annotations
 
@@ -215,6 +215,9 @@ def _error(status: int, message: str, headers: dict[str, Any] | None = None) -> 
 
 
 # ---- The HTTP server under the application: uvicorn, with limits for slow clients from the first byte on
+#
+# uvicorn itself waits indefinitely for a request's headers and does not bound their size. Here, a connection is closed
+# when its headers are not complete after some seconds, or too large. Bodies are limited in ``guard.py``.
 
 
 HEADER_S = 10.0

@@ -1,7 +1,8 @@
 """The live page, a page per job, and the login that puts the token into a cookie.
 
 Candidate text is hostile: the live page sets text content only, job pages are escaped when they are made, and the
-content security policy allows no inline script anywhere."""
+content security policy allows no inline script anywhere.
+"""
 
 from __future__ import annotations
 

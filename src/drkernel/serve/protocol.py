@@ -1,4 +1,4 @@
-"""The service's wire format: records of requests and answers, version 1."""
+"""The service's wire format, version 1, and the records of its durable queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from drkernel.config import Config
 from drkernel.gym.request import EvalRequest
-from drkernel.verdict import Verdict
+from drkernel.verdict import CandidateError, Status, Verdict
 
 MAX_BATCH = 1000
 
@@ -156,6 +156,12 @@ class CompleteAnswer(Config):
     """Whether the verdict was recorded; False when the lease had passed to another worker."""
 
     recorded: bool
+
+
+def not_evaluated(status: Status, task_id: str, device: str, kind: str, message: str, **facts: Any) -> Verdict:
+    """Return the verdict of a request that nobody evaluated, and why."""
+    error = CandidateError(type=kind, message=message)
+    return Verdict(status=status, task_id=task_id, candidate_sha256="0" * 64, device=device, error=error, **facts)
 
 
 # ---- The records of the durable queue: a job, a request in stored form, and the queue's refusals

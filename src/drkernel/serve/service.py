@@ -1,7 +1,8 @@
 """The grading service without HTTP: takes jobs from the store, has them evaluated, and notifies waiting clients.
 
 Local workers are tasks over a :class:`~drkernel.gym.request.Pool`; remote ones lease over HTTP (``app.py``). Both hold
-leases with heartbeats, so a job is requeued whichever process dies."""
+leases with heartbeats, so a job is requeued whichever process dies.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +20,17 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.protocol import EvalJob, StoreError, pack
+from drkernel.serve.protocol import EvalJob, StoreError, not_evaluated, pack
 from drkernel.serve.store import Store, claim
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.verdict import Verdict
+
+# ---- One writing thread: operations that arrive during a commit share the next one (group commit)
+#
+# Every operation is a function over the store's own transactions. Those of a group run as parts of one transaction and
+# are answered after its commit. When the group fails (a full disk), each is retried alone, so that one that is too
+# large does not take the others down. An operation that *waits* (a worker that wants a job) is retried after each group
+# until it succeeds, so nothing polls.
+
 
 log = logging.getLogger("drkernel.serve")
 T = TypeVar("T")
@@ -480,14 +489,9 @@ class Service:
             return await self.pool.evaluate(request)
         except Exception as error:  # a pool never raises for a candidate: this is our own trouble, and must not end us
             log.exception("evaluation failed")
-            return Verdict(
-                status="infra_error",
-                task_id=request.task.id,
-                candidate_sha256="0" * 64,
-                device=request.settings.device,
-                baseline=request.settings.baseline,
-                error=CandidateError(type=type(error).__name__, message=str(error)),
-            )
+            named = (request.task.id, request.settings.device)
+            terms = {"baseline": request.settings.baseline}
+            return not_evaluated("infra_error", *named, type(error).__name__, str(error), **terms)
 
     async def _finish_surely(self, job: EvalJob, verdict: Verdict) -> None:
         """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""

@@ -5,7 +5,8 @@ without a heartbeat, the job is queued again. Only the owner of the current leas
 recorded once, whichever process was killed when. All times are Unix seconds.
 
 One connection writes (``synchronous=FULL``: a commit is on the disk, not only in the kernel's cache); two others read,
-so that a look-up never waits for a disk."""
+so that a look-up never waits for a disk.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,17 @@ from pydantic import ValidationError
 
 from drkernel.base.files import replacing
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.protocol import EvalJob, JobResult, QueueFull, StoredRequest, StoreError, pack, packed
-from drkernel.verdict import CandidateError, Status, Verdict
+from drkernel.serve.protocol import (
+    EvalJob,
+    JobResult,
+    QueueFull,
+    StoredRequest,
+    StoreError,
+    not_evaluated,
+    pack,
+    packed,
+)
+from drkernel.verdict import Status, Verdict
 
 SCHEMA_VERSION = 4
 """of the tables, and of the requests and verdicts in them: it grows when the schema of any of these changes"""
@@ -611,14 +621,7 @@ def _no_room(path: Path) -> bool:
 
 def end_without_trial(db: sqlite3.Connection, job: EvalJob, status: Status, kind: str, message: str) -> None:
     """Record, inside a transaction, a verdict that says why ``job`` was not evaluated."""
-    verdict = Verdict(
-        status=status,
-        task_id=job.task_id,
-        candidate_sha256="0" * 64,
-        device=job.device,
-        error=CandidateError(type=kind, message=message),
-        attempts=max(1, job.attempts),
-    )
+    verdict = not_evaluated(status, job.task_id, job.device, kind, message, attempts=max(1, job.attempts))
     db.execute(
         "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, owner = NULL, lease_until = NULL, "
         "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') WHERE id = ?",

@@ -1,4 +1,4 @@
-"""A remote worker: joins a service by URL and token, leases jobs, evaluates them here, and reports verdicts."""
+"""Workers of a service on other machines: one process, or one on every machine of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.client import AsyncClient, ServiceError
-from drkernel.serve.protocol import CompleteAnswer, LeaseAnswer
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.serve.protocol import CompleteAnswer, LeaseAnswer, not_evaluated
+from drkernel.verdict import Verdict
 
 log = logging.getLogger("drkernel.worker")
 
@@ -99,13 +99,8 @@ class Worker:
         """Return a request that this version does not understand to the queue; another worker may."""
         task, settings = told["request"].get("task", {}), told["request"].get("settings", {})
         why = f"worker {self.name} cannot read the request: {error.errors()[0]['msg']}"
-        verdict = Verdict(
-            status="infra_error",
-            task_id=str(task.get("id", "?")),
-            candidate_sha256="0" * 64,
-            device=str(settings.get("device", "?")),
-            error=CandidateError(type="RequestNotUnderstood", message=why),
-        )
+        named = (str(task.get("id", "?")), str(settings.get("device", "?")))
+        verdict = not_evaluated("infra_error", *named, "RequestNotUnderstood", why)
         await self._report(str(told["job_id"]), verdict)
 
     async def _do(self, job_id: str, request: EvalRequest) -> None:
@@ -135,6 +130,11 @@ class Worker:
 
 
 # ---- Workers of a service on the machines of a Ray cluster
+#
+# Ray only places and starts them. They lease from the service's queue as ``drkernel worker`` does, so attempts, health
+# and quarantine are the service's, and Ray never retries anything (``max_restarts=0``, ``max_task_retries=0``). Nodes
+# may join and leave at any time. A worker that ends is restarted after a growing pause, and the service is notified, so
+# that its jobs are requeued at once.
 
 
 ray_log = logging.getLogger("drkernel.ray")

@@ -3,7 +3,8 @@
 A run directory holds ``config.yaml`` (the terms, in a form that can be given again), ``resolved.yaml`` (values resolved
 at the start: the model's name, the tasks' hash, the tasks left out, the prompts' version), ``tasks.jsonl`` (the tasks
 as used), ``prompts/``, ``turns.jsonl`` (one line for every graded answer and every ended trajectory),
-``replies.sqlite`` and ``summary.json``."""
+``replies.sqlite`` and ``summary.json``.
+"""
 
 from __future__ import annotations
 
@@ -250,6 +251,10 @@ def summary_of(bench: Bench) -> dict[str, Any]:
 
 
 # ---- Compares two runs on the same tasks: what differs, by how much, and whether chance explains it
+#
+# Everything is paired: a task's value in one run against the same task's value in the other. The interval resamples
+# tasks. The test flips the signs of the differences (exactly for few tasks, otherwise by seeded draws); it assumes only
+# that, under the null hypothesis, the two runs are exchangeable task by task.
 
 
 EXACT = 16

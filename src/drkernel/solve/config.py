@@ -1,4 +1,4 @@
-"""The terms of a benchmark or a search: one typed file whose keys can all be overridden on the command line."""
+"""The terms of a benchmark or a search as one typed config, the model that they name, and the tasks, prepared."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ once.
 A row is the conversation that led to one answer, exactly as the model saw it (including cuts by context management),
 with the answer last. A trajectory with a condemned answer never passes unless asked for, even if that answer came later
 or was cut out of the conversation. With breadth, answers that the conversation did not continue from are not part of
-the trajectory."""
+the trajectory.
+"""
 
 from __future__ import annotations
 

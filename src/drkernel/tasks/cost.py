@@ -1,5 +1,6 @@
 """Estimates what one forward of a reference costs, from meta tensors: bytes, operations, and the memory that judging
-holds."""
+holds.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Detects references whose answer depends on random numbers: a candidate draws others, and would be wrong only by
-chance."""
+chance.
+"""
 
 from __future__ import annotations
 

@@ -67,6 +67,12 @@ def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
+def inputs_only(task: Task, sizing: Sizing) -> bool:
+    """Whether a sizing leaves weights, constructor arguments and the module's code as they are at the task's sizes."""
+    knobs = _sized(own_source(task)).knobs
+    return all(knobs[label].inputs_only for label in sizing.changed)
+
+
 @lru_cache(maxsize=16)
 def _sized(source: str) -> SizedSource:
     return SizedSource(source)

@@ -6,8 +6,10 @@ from solve_fakes import TextPool, answer, make_tasks
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
 
-from drkernel.adapters import skyrl  # noqa: E402
-from drkernel.adapters.common import InfraError  # noqa: E402
+from drkernel.adapters import (  # noqa: E402
+    InfraError,
+    skyrl,
+)
 from drkernel.episode.episode import EpisodeConfig  # noqa: E402
 
 TASKS = make_tasks(2)

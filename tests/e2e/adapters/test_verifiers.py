@@ -9,7 +9,7 @@ from solve_fakes import TextPool, answer, make_tasks
 
 vf = pytest.importorskip("verifiers.v1")
 
-from drkernel.adapters.common import InfraError  # noqa: E402
+from drkernel.adapters import InfraError  # noqa: E402
 from drkernel.adapters.verifiers import KernelData, KernelEnv, KernelTaskset, KernelTasksetConfig, play  # noqa: E402
 
 

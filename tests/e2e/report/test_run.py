@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from browser import rest
-from drkernel.report.run import RunError, page, read_run, write_report
+from drkernel.config import ConfigError
+from drkernel.report.run import page, read_run, write_report
 
 VOID = {"meta"}
 
@@ -122,11 +123,11 @@ def test_a_run_that_is_still_going_has_a_page(run):
 
 
 def test_what_is_no_run_or_is_damaged_is_named(run, tmp_path_factory):
-    with pytest.raises(RunError, match=r"config\.yaml"):
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
         read_run(tmp_path_factory.mktemp("empty"))
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", *lines[1:]]))
-    with pytest.raises(RunError, match="line 2"):
+    with pytest.raises(ConfigError, match="line 2"):
         read_run(run)
 
 

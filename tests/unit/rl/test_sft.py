@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from drkernel.rl.model.policy import Example, Policy, microbatches
-from drkernel.rl.run.optimizers import make_optimizer
+from drkernel.rl.run.optimizers import apply_gradient, make_optimizer
 from drkernel.rl.run.sft import (
     SftConfig,
-    apply_gradient,
     encode_conversation,
     encode_rows,
     lr_at,

@@ -13,7 +13,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from drkernel.adapters.common import episode_config, figures_of, shared_pool
+from drkernel.adapters import episode_config, figures_of, shared_pool
 from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Reply, Stop, Trajectory, Turn

@@ -20,10 +20,17 @@ from drkernel.engines.verl.translate import (
     settings_of,
     start_model,
 )
-from drkernel.rl.run.estimate import ModelShape, find_shape
+from drkernel.rl.run.estimate import (
+    GB,
+    ModelShape,
+    answer_tokens,
+    find_shape,
+    size_text,
+    trained_parameters,
+    trajectory_tokens,
+)  # fmt: skip
 from drkernel.rl.run.recipe import Recipe
 
-GB = 1e9
 CONTEXT, GRAPHS = 1.5 * GB, 2 * GB
 """Bytes of a GPU, in round figures, for CUDA's context with NCCL's buffers, and for a sampler's captured graphs."""
 
@@ -79,8 +86,7 @@ def lay_out(recipe: Recipe) -> Layout:
 
 
 def _state(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
-    gpus, lora = terms.nodes * terms.gpus, recipe.policy.lora
-    trained = shape.parameters if lora is None else shape.adapter_parameters(lora)
+    gpus, trained = terms.nodes * terms.gpus, trained_parameters(recipe, shape)
     split = f"/ {gpus} GPUs"
     return (
         Item("weights", 4 * shape.parameters / gpus, f"{_count(shape.parameters)} x 4 bytes (fp32) {split}"),
@@ -151,19 +157,13 @@ def _sampling(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[I
     )
 
 
-def _answer(recipe: Recipe) -> float:
-    """Tokens of an answer: half of what it may have."""
-    return recipe.rollout.sampling.max_tokens / 2
-
-
-def _length(recipe: Recipe) -> float:
-    """Tokens of a trajectory: its answers, and as many of prompts and feedback."""
-    return min(recipe.rollout.context, 2 * recipe.episode.turns * _answer(recipe))
-
-
 def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     gpus, turns = terms.nodes * terms.gpus, recipe.episode.turns
-    plays, answer, length = recipe.rollout.tasks * rows_of_prompt(recipe), _answer(recipe), _length(recipe)
+    plays, answer, length = (
+        recipe.rollout.tasks * rows_of_prompt(recipe),
+        answer_tokens(recipe),
+        trajectory_tokens(recipe),
+    )
     wide = _sampler_bytes(recipe)
     parts = terms.sampler_parallel
     copies = max(1, gpus // parts)
@@ -213,12 +213,12 @@ def describe(recipe: Recipe, pool: str | None) -> str:
     kind = "process" if on_cpu(recipe) else "training GPU"
     lines += ["#", f"# memory of one {kind}: what is always there, and what training and sampling add in their turns"]
     for title, items in (("always", found.state), ("training", found.training), ("sampling", found.sampling)):
-        lines += [f"#   {title:<9}{item.name:<20}{_size(item.value):>10}   {item.how}" for item in items]
+        lines += [f"#   {title:<9}{item.name:<20}{size_text(item.value):>10}   {item.how}" for item in items]
     lines += [
-        f"#   in all: {_size(found.phase(found.training))} while training, "
-        f"{_size(found.phase(found.sampling))} while sampling{_room(recipe, terms, found)}"
+        f"#   in all: {size_text(found.phase(found.training))} while training, "
+        f"{size_text(found.phase(found.sampling))} while sampling{_room(recipe, terms, found)}"
     ]
-    answer, length = _answer(recipe), _length(recipe)
+    answer, length = answer_tokens(recipe), trajectory_tokens(recipe)
     lines += [
         "#",
         f"# time of one step when answers have {answer:,.0f} of their {recipe.rollout.sampling.max_tokens:,} tokens, "
@@ -239,9 +239,9 @@ def _room(recipe: Recipe, terms: VerlSettings, found: Layout) -> str:
         return ""
     spare = terms.gpu_memory - found.peak
     if spare >= 0:
-        return f"; of {_size(terms.gpu_memory)}, {_size(spare)} are left"
+        return f"; of {size_text(terms.gpu_memory)}, {size_text(spare)} are left"
     remedy = "raise verl.gpus, nodes or sequence_parallel, lower sampler_memory, or set verl.offload"
-    return f"\n#   DOES NOT FIT into {_size(terms.gpu_memory)}: {remedy}"
+    return f"\n#   DOES NOT FIT into {size_text(terms.gpu_memory)}: {remedy}"
 
 
 def _placement(recipe: Recipe, terms: VerlSettings, pool: str | None) -> list[str]:
@@ -274,7 +274,3 @@ def _count(parameters: float) -> str:
 
 def _flops(value: float) -> str:
     return f"{value / 1e9:,.4g} G"
-
-
-def _size(value: float) -> str:
-    return f"{value / GB:,.1f} GB" if value >= 0.1 * GB else f"{value / 1e6:,.1f} MB"

@@ -1,5 +1,6 @@
 """The module that verl imports in each of its processes (``VERL_USE_EXTERNAL_MODULES``): it registers our trainer and,
-for runs of verl on a CPU, a platform."""
+for runs of verl on a CPU, a platform.
+"""
 
 import os
 

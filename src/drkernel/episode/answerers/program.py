@@ -1,9 +1,4 @@
-"""``command:PROGRAM ARGS``: a program that reads the conversation on standard input and writes its answer.
-
-The conversation is passed as text, each message under a line ``### role``; a single user message is passed as it is.
-The environment variables DRKERNEL_TASK, DRKERNEL_SAMPLE, DRKERNEL_TURN and DRKERNEL_MESSAGES (path of a JSON file) give
-the details. The program runs without a shell.
-"""
+"""Answers of programs here: a command a turn, replies from a file, an agent that leads its own conversation."""
 
 from __future__ import annotations
 
@@ -29,6 +24,12 @@ from drkernel.episode.records import Finished, Message, ModelCall, ModelError, R
 from drkernel.gym.runner.launcher import import_paths
 from drkernel.gym.sandbox import landlock
 from drkernel.gym.sandbox.leftovers import remove_tree
+
+# ---- ``command:PROGRAM ARGS``: a program that reads the conversation on standard input and writes its answer
+#
+# The conversation is passed as text, each message under a line ``### role``; a single user message is passed as it is.
+# The environment variables DRKERNEL_TASK, DRKERNEL_SAMPLE, DRKERNEL_TURN and DRKERNEL_MESSAGES (path of a JSON file)
+# give the details. The program runs without a shell.
 
 
 class CommandModel:
@@ -99,6 +100,12 @@ def _environment(call: ModelCall, messages: str) -> dict[str, str]:
 
 
 # ---- ``script:PATH``: replies from a file or a directory, for tests and demonstrations
+#
+# A ``.jsonl`` file holds one object per line: ``reply``, and optionally the conditions ``task`` (an id, or its part
+# after a slash), ``sample`` and ``turn``; an omitted condition matches everything. Of the lines that match, the one
+# with the most conditions wins, then the first. A directory holds ``turn1.md``, ``turn2.md``, ... for every task; a
+# folder in it named after the last part of a task's id holds the same files for that task. Asking past the last turn is
+# an error.
 
 
 class ScriptLine(Config):
@@ -173,6 +180,12 @@ def _file(path: Path) -> list[ScriptLine]:
 
 
 # ---- ``agent:COMMAND``
+#
+# A model answers a conversation; an agent leads its own. Each of its evaluations is one turn here, so that what it did
+# is recorded, bounded and compared like any model's turns: at equal numbers of evaluations. The program finds
+# ``TASK.md``, ``reference.py`` and ``./evaluate FILE`` in its folder. ``evaluate`` hands the file to this process over
+# a socket and waits for the verdict; the agent neither grades nor counts. When the program ends, what it has left in
+# ``answer.py`` is its last turn, if that was not its last evaluation anyway.
 
 
 MAX_SOURCE = 1 << 20

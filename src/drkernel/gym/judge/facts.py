@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from drkernel.verdict import Correctness, NotChecked, ObservedBy, Profile, SandboxReport, Sizes, Speedup, Timing
+from drkernel.verdict import (
+    Correctness,
+    Exactness,
+    NotChecked,
+    ObservedBy,
+    Profile,
+    SandboxReport,
+    Sizes,
+    Speedup,
+    Timing,
+)
 
 
 @dataclass
@@ -22,6 +32,7 @@ class Facts:
     reference_timing: Timing | None = None
     speedup: Speedup | None = None
     coverage: float | None = None
+    exactness: Exactness | None = None
     coverage_source: ObservedBy | None = None
     not_checked: tuple[NotChecked, ...] = ()
     sandbox: SandboxReport = field(default_factory=SandboxReport)

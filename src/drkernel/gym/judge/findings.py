@@ -404,6 +404,20 @@ def unsafe_no_checks() -> Finding:
     )
 
 
+def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ...], ignored: Sequence[str]) -> Finding:
+    """Exact arithmetic gives another result than the reference's, however near the floats are."""
+    message = (
+        f"what it computes is not what was asked: in exact arithmetic {differ} of {elements} elements differ from the "
+        f"reference's, e.g. output {output} at {list(where)}; no speedup"
+    )
+    if ignored:
+        message += f". The answer does not depend on {', '.join(ignored)}, the reference's does"
+    return Finding(
+        kind="not_equivalent", severity="bug", message=message,
+        evidence={"elements": elements, "differ": differ, "output": output, "ignored": ", ".join(ignored)},
+    )  # fmt: skip
+
+
 def from_device(records: Sequence[SimFinding]) -> list[Finding]:
     """The simulator's own findings (out of bounds, races, uninitialised reads), merged by kind, kernel and line."""
     merged: dict[tuple[Any, ...], Finding] = {}

@@ -35,6 +35,7 @@ from drkernel.gym.judge.contribution import (
     spread,
     timed_calls,
 )
+from drkernel.gym.judge.exact import verify
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
 from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
@@ -57,7 +58,7 @@ from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
-from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
+from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
@@ -227,9 +228,22 @@ class Trial:
                 self._take_time(side, self.session, factory, checker.calls)
         if self.settings.knock_out and checker.passed and self.contribution.credited:
             self._try_other_mode(checker)
+        if checker.passed and not checker.session.over and isinstance(checker.session, RecordedSession):
+            self._verify_exactly(side, checker)
         if self.settings.other_calls and checker.passed and not checker.session.over:
             with self.phase("other_calls"):
                 make_other_calls(checker)
+
+    def _verify_exactly(self, side: ExpectedSide, checker: Checker) -> None:
+        """Compare without a tolerance what was right within it; another function gets no speedup."""
+        drawn = random.Random(side.seeds("verified")).random()
+        if drawn >= self.settings.exact or any(finding.severity == "hack" for finding in self.findings):
+            return
+        with self.phase("exact"):
+            self.facts.exactness, found = verify(self.request, side, checker)
+        if found:
+            self.findings += found
+            self.facts.withhold()
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""

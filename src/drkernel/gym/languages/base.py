@@ -1,5 +1,6 @@
 """The definition of a language: how a source is recognised, prompted and compiled, and how its launches are
-observed."""
+observed.
+"""
 
 from __future__ import annotations
 

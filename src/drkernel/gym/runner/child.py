@@ -1,5 +1,6 @@
 """The start of a freshly forked child of the zygote: arrange its descriptors, confine itself, become runner or
-device."""
+device.
+"""
 
 from __future__ import annotations
 

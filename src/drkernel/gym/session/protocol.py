@@ -1,5 +1,6 @@
 """The session interface that the judge needs, whatever the device: the candidate's answers, and what can be
-observed."""
+observed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from drkernel.gym.session.answers import CallResult, Choice, LoadResult, Output,
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import Form
+from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import ObservedBy, Profile, SandboxReport
 
@@ -122,6 +124,27 @@ class Session(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@runtime_checkable
+class RecordedSession(Session, Protocol):
+    """A session on a device of the judge's own, which can record the candidate's commands."""
+
+    def call(
+        self,
+        arguments: Sequence[Any],
+        *,
+        poison: Literal["nan", "zero", "random"] | None = None,
+        interference: Interference | None = None,
+        forms: Sequence[Form | None] | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
+        tape: bool = False,
+    ) -> CallResult:
+        """Call the module; ``tape`` records what it does."""
+
+    def tape(self) -> Tape:
+        """What the candidate did on the device outside of calls and in those that were recorded."""
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.sim.process.control_socket import DeviceControl, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
+from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError
 
@@ -63,6 +64,7 @@ class SimulatedSession(JobSession):
         forms: Sequence[Form | None] | None = None,
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
+        tape: bool = False,
     ) -> CallResult:
         """Call the module; the device accepts the candidate's commands only during the call.
 
@@ -70,16 +72,16 @@ class SimulatedSession(JobSession):
         each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
         ``poison`` sets the contents of fresh memory from now on, ``interference`` what the device does to the
         candidate's own launches in this call alone (with "skip", to those at the places ``only``, if given),
-        ``schedule`` the order of their programs in this call. ``forms`` are shape and dtype of each expected output
-        (None for one that is not a tensor): an output of another form is only described, and all are when their number
-        differs.
+        ``schedule`` the order of their programs in this call; ``tape`` records it (:meth:`tape`). ``forms`` are shape
+        and dtype of each expected output (None for one that is not a tensor): an output of another form is only
+        described, and all are when their number differs.
         """
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
 
         def begin() -> list[TensorSpec]:
             return self._control.begin_call(
-                fresh, poison=poison, interference=interference, only=only, schedule=schedule
+                fresh, poison=poison, interference=interference, only=only, schedule=schedule, tape=tape
             )
 
         specs = iter(self._on_device(begin))
@@ -191,6 +193,10 @@ class SimulatedSession(JobSession):
         self._ask({"do": "release", "handles": released})
         for handle in released:
             self._specs.pop(handle, None)
+
+    def tape(self) -> Tape:
+        """What the candidate did on the device outside of calls and in those that were recorded."""
+        return self._on_device(self._control.tape)
 
     def _on_device(self, request: Callable[[], T]) -> T:
         """Make one exchange with the device."""

@@ -381,6 +381,14 @@ def load_rows(path: Path) -> list[ColdstartRow]:
 
 
 # ---- Chat data in the columns that published sets have, as rows with ``messages``
+#
+# ``hkust-nlp/drkernel-coldstart-8k`` and other sets for fine-tuning come as parquet. Three layouts are read:
+# ``messages`` (a list of role and content), ``conversations`` (a list of from and value), and ``prompt`` with
+# ``response``, where a prompt is a text or a list of messages, and a response a text or, for several turns, such a
+# list.
+#
+# The sets for reinforcement learning and evaluation come in verl's columns, with a whole opening message in every row;
+# :func:`opening_of` finds the template that it was made with.
 
 
 ROLES = {"human": "user", "gpt": "assistant"}

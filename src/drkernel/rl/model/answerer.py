@@ -9,7 +9,8 @@ every update; ``openai:URL`` runs already and keeps its weights. Either must ans
 with ``return_token_ids`` and log-probabilities of the distribution it drew from. Every load of weights is followed by a
 check: answers of the server are scored by the policy, and a difference beyond the server's own rounding ends the run.
 vLLM's reload leaves the output head as it was where it is tied to the embedding, so weights are exported untied: the
-same function, with the head as a matrix of its own."""
+same function, with the head as a matrix of its own.
+"""
 
 from __future__ import annotations
 

@@ -18,29 +18,6 @@ from drkernel.rl.run.recipe import Recipe
 from drkernel.rl.run.rollout import make_shape
 
 GB = 1e9
-KNOWN: dict[str, dict[str, int]] = {
-    "qwen3-8b": {
-        "hidden": 4096,
-        "layers": 36,
-        "heads": 32,
-        "kv_heads": 8,
-        "head_dim": 128,
-        "mlp": 12288,
-        "vocab": 151_936,
-        "tied": 0,
-    },
-    "qwen3-14b": {
-        "hidden": 5120,
-        "layers": 40,
-        "heads": 40,
-        "kv_heads": 8,
-        "head_dim": 128,
-        "mlp": 17408,
-        "vocab": 151_936,
-        "tied": 0,
-    },
-}
-"""Shapes of published models, for machines that have not downloaded them."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +58,13 @@ class ModelShape:
     def cache_numbers(self) -> int:
         """How many numbers one token occupies in the KV cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+KNOWN = {
+    "qwen3-8b": ModelShape(4096, 36, 32, 8, 128, 12288, 151_936, tied=0),
+    "qwen3-14b": ModelShape(5120, 40, 40, 8, 128, 17408, 151_936, tied=0),
+}
+"""Shapes of published models, for machines that have not downloaded them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +110,7 @@ def find_shape(recipe: Recipe) -> ModelShape | None:
             tied=int(c.get("tie_word_embeddings", True)),
         )
     name = terms.model.lower().rsplit("/", 1)[-1].removesuffix("-base")
-    return ModelShape(**KNOWN[name]) if name in KNOWN else None
+    return KNOWN.get(name)
 
 
 def estimate(
@@ -161,14 +145,29 @@ def estimate(
     )
 
 
+def trained_parameters(recipe: Recipe, shape: ModelShape) -> int:
+    """Weights that train: all, or those of the adapters."""
+    lora = recipe.policy.lora
+    return shape.parameters if lora is None else shape.adapter_parameters(lora)
+
+
+def answer_tokens(recipe: Recipe) -> float:
+    """Tokens of an answer: half of what it may have."""
+    return recipe.rollout.sampling.max_tokens / 2
+
+
+def trajectory_tokens(recipe: Recipe) -> float:
+    """Tokens of a trajectory: its answers, and as many of prompts and feedback."""
+    return min(recipe.rollout.context, 2 * recipe.episode.turns * answer_tokens(recipe))
+
+
 def _memory(recipe: Recipe, shape: ModelShape, ranks: int) -> dict[str, float]:
     """Return the bytes needed on the busiest device, by purpose, of the dtypes that the trainer really uses.
 
     Weights, gradients and moments are fp32 whatever ``policy.dtype`` says, and a decoder copies the weights: in fp32
     too, unless ``rollout.dtype`` is bf16. An evaluation samples from a second copy, with the weights as they are.
     """
-    low, lora = recipe.policy.dtype == "bf16", recipe.policy.lora
-    trained = shape.adapter_parameters(lora) if lora is not None else shape.parameters
+    low, trained = recipe.policy.dtype == "bf16", trained_parameters(recipe, shape)
     learner = recipe.rl.learner if recipe.rl is not None else None
     micro = max(learner.micro_tokens if learner else 0, recipe.sft.micro_tokens if recipe.sft else 0)
     width = shape.hidden * (4 if recipe.policy.checkpoint_activations else 34) + 3 * shape.mlp
@@ -198,9 +197,7 @@ def _evaluates(recipe: Recipe) -> bool:
 
 def _times(recipe: Recipe, shape: ModelShape, flops: float, judge_rate: float) -> dict[str, float]:
     """Return the seconds of every stage."""
-    turns = recipe.episode.turns
-    answer = recipe.rollout.sampling.max_tokens / 2
-    sequence = min(recipe.rollout.context, 2 * turns * answer)
+    turns, answer, sequence = recipe.episode.turns, answer_tokens(recipe), trajectory_tokens(recipe)
     times: dict[str, float] = {}
     if recipe.coldstart is not None:
         times["cold start"] = recipe.coldstart.tasks * recipe.coldstart.episode.turns / judge_rate
@@ -309,20 +306,21 @@ def dry_run(recipe: Recipe) -> str:
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     found = estimate(recipe, ranks)
     lines = [f"{recipe.name}: {recipe.policy.model}, {found.shape.parameters / 1e6:,.1f} M parameters", "", "memory"]
-    lines += [f"  {name:<22}{_size(value):>12}" for name, value in found.memory.items() if value]
-    there = f"of {_size(found.available)} here" if found.available else "(no such device here)"
-    lines.append(f"  {'in all':<22}{_size(found.total):>12}   {there}")
+    lines += [f"  {name:<22}{size_text(value):>12}" for name, value in found.memory.items() if value]
+    there = f"of {size_text(found.available)} here" if found.available else "(no such device here)"
+    lines.append(f"  {'in all':<22}{size_text(found.total):>12}   {there}")
     lines += ["", "time"] + [f"  {name:<22}{_span(value):>12}" for name, value in found.times.items()]
     lines.append(f"  {'in all':<22}{_span(sum(found.times.values())):>12}")
     lines += ["", "assumed: " + "; ".join(found.assumptions), "", "missing on this machine:"]
     lines += [f"  - {item}" for item in found.missing] or ["  nothing"]
     if found.total > found.available > 0:
-        more = f"{_size(found.total)} is more than {_size(found.available)}"
+        more = f"{size_text(found.total)} is more than {size_text(found.available)}"
         lines.append(f"  - memory: {more}; use torchrun, LoRA, fewer rows, or --engine verl")
     return "\n".join(lines)
 
 
-def _size(value: float) -> str:
+def size_text(value: float) -> str:
+    """Format bytes."""
     return f"{value / GB:,.1f} GB" if value >= 0.1 * GB else f"{value / 1e6:,.1f} MB"
 
 

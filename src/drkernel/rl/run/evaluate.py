@@ -1,4 +1,4 @@
-"""Held-out evaluation: fast_p, coverage and hack rate, turn by turn, with intervals."""
+"""Figures of a run: held-out evaluations (fast_p, coverage, hack rate, turn by turn), steps, samples, the summary."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ from drkernel.rl.maths.rejection import Reason, void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
+from drkernel.rl.run.optimizers import apply_gradient
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rollout import Shape
 from drkernel.rl.run.rows import Rows, gradable
-from drkernel.rl.run.sft import apply_gradient
 
 SEEDS_APART = 500_009
 """Between the seeds of a step's rejections; those of consecutive steps differ by 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from drkernel.config import ConfigError
+from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Policy, causal_lm
 
 OptimizerName = Literal["adamw", "muon"]
@@ -108,6 +110,19 @@ class Muon(torch.optim.Optimizer):
             eps=1e-8,
             maximize=False,
         )
+
+
+def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
+    """Clip the gradient and step; return the norm before clipping, and whether the step was skipped (norm not
+    finite)."""
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
+    finite = math.isfinite(norm)
+    if finite:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm, not finite
 
 
 def orthogonalised(matrices_BMN: Tensor) -> Tensor:

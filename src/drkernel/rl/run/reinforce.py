@@ -1,5 +1,6 @@
 """The stage of reinforcement learning: sample and grade, learn, log, with evaluations of held-out tasks before and
-after."""
+after.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Trajectories are played in *waves*. While the answers of one wave are graded, the next wave is sampled; within a wave,
 each answer is sent to the pool the moment it ends. Which trajectories are sampled together depends only on the plan,
-never on how long a grade took, so a run with the same seeds gives the same trajectories whatever the machine's load."""
+never on how long a grade took, so a run with the same seeds gives the same trajectories whatever the machine's load.
+"""
 
 from __future__ import annotations
 
@@ -225,6 +226,8 @@ def _split(plays: Sequence[RolloutPlay], parts: int) -> Iterator[list[RolloutPla
 
 
 # ---- The shape of a rollout, by name (``rollout.shape``)
+#
+# A plug-in registers a subclass of :class:`Shape` under a name of its own; contrib/trees is one.
 
 
 shapes: Registry[Callable[..., Shape]] = Registry("rollout shape", makers=True)

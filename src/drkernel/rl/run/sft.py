@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on conversations: packed sequences, loss on the assistant's tokens alone."""
+"""Supervised learning on conversations, with the loss on the assistant's tokens alone, and copying practice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from drkernel.registry import Method
 from drkernel.rl.data.coldstart import lines_of, read_parquet, select
 from drkernel.rl.data.teacher.problem import TeacherProblem, reference_source
 from drkernel.rl.data.teacher.writer import ProgramTeacher, TeacherConfig
-from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.optimizers import OptimizerName
+from drkernel.rl.run.optimizers import OptimizerName, apply_gradient
 from drkernel.task import Task
 
 Messages = Sequence[dict[str, str]]
@@ -162,19 +161,6 @@ def sft_step(
     }
 
 
-def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
-    """Clip the gradient and step; return the norm before clipping, and whether the step was skipped (norm not
-    finite)."""
-    norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
-    finite = math.isfinite(norm)
-    if finite:
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm, not finite
-
-
 @torch.no_grad()
 def mean_loss(policy: Policy, examples: Sequence[Example], config: SftConfig) -> dict[str, float]:
     """Return the mean loss of the assistant tokens of ``examples``; empty when there are none."""
@@ -226,6 +212,18 @@ def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int
 
 
 # ---- Copying practice for a model trained from scratch: find a line, then write it down
+#
+# To write a kernel for a module, a model must find, for every line it writes, the corresponding line of the module. A
+# model that has seen only a few hundred kernels memorises them instead. So before its first kernel it copies task
+# modules: the prompt shows one, and the answer is its class under the name ``ModelNew``. The texts are tasks of the
+# training split, thousands of them and no two alike. They make no claim about kernels, so there is nothing to verify.
+#
+# To improve an answer a model must be able to keep it. So it also repeats kernels: a conversation shows one of the
+# program teacher's as the first answer, and the second is that kernel again. Unless asked to (``write``), it learns the
+# second alone, so that ungraded kernels teach no habits of writing: no launch and no step of it can be had from
+# anywhere but the answer above. With ``write`` it learns the first as well: thousands of kernels, for as many modules,
+# at no further cost. They are as right, as lazy and as wrong as the teacher is by its plans, and nobody has graded
+# them; fine-tuning on graded ones follows.
 
 
 PROMPT = "Write ModelNew in PyTorch.\n```python\n{module}\n```"

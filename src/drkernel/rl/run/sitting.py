@@ -153,12 +153,13 @@ class RunFiles:
     """The append-only files of a run directory.
 
     ``sizes`` goes into every checkpoint; opening with those sizes cuts off what a killed run wrote after it.
+    A rank that does not ``write`` has no files, and what it appends is left out.
     """
 
-    def __init__(self, directory: Path, sizes: dict[str, int] | None = None):
+    def __init__(self, directory: Path, sizes: dict[str, int] | None = None, write: bool = True):
         self.directory = directory
         self._files: dict[str, TextIO] = {}
-        for name in FILES:
+        for name in FILES if write else ():
             path = directory / name
             path.touch()
             wanted = (sizes or {}).get(name, 0)
@@ -169,35 +170,21 @@ class RunFiles:
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Append one JSON row; numbers that JSON cannot represent become null."""
-        file = self._files[name]
-        file.write(json.dumps(finite(row), ensure_ascii=False) + "\n")
-        file.flush()
+        if file := self._files.get(name):
+            file.write(json.dumps(finite(row), ensure_ascii=False) + "\n")
+            file.flush()
 
     def sizes(self) -> dict[str, int]:
         """Flush every file to disk and return their sizes in bytes."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        return {name: (self.directory / name).stat().st_size for name in FILES}
+        return {name: (self.directory / name).stat().st_size for name in self._files}
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files.values():
             file.close()
-
-
-class NoFiles:
-    """The run files of a rank that writes none; every method does nothing."""
-
-    def append(self, name: str, row: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def sizes(self) -> dict[str, int]:
-        """Do nothing."""
-        return {}
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def finite(value: Any) -> Any:
@@ -369,7 +356,7 @@ class Sitting:
     policy: Policy
     checkpoints: Checkpoints
     state: RunState
-    files: RunFiles | NoFiles
+    files: RunFiles
     sinks: Sinks
     clock: RunClock
     progress: Progress

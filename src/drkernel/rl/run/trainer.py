@@ -8,11 +8,12 @@
       checkpoints/                                      see drkernel.rl.run.sitting
       summary.json  report.html                         at the end
 
-The stages that train are objects of their own (supervised.py, reinforce.py) over what they share (sitting.py); what has
-to survive between two sittings is one typed record (state.py).
+The stages that train are objects of their own (here, and reinforce.py) over what they share (sitting.py); what has to
+survive between two sittings is one typed record there.
 
 Everything drawn is a function of (seed, stage, step), so no generator's state has to survive: a run killed at any
-moment and resumed repeats what it did after its last checkpoint, and ends as it would have."""
+moment and resumed repeats what it did after its last checkpoint, and ends as it would have.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,6 @@ from drkernel.rl.run.sft import (
 )
 from drkernel.rl.run.sitting import (
     Checkpoints,
-    NoFiles,
     Progress,
     RunClock,
     RunFiles,
@@ -196,7 +196,7 @@ class Run:
             policy=policy,
             checkpoints=checkpoints,
             state=state,
-            files=RunFiles(self.directory, state.sizes) if self.world.first else NoFiles(),
+            files=RunFiles(self.directory, state.sizes, write=self.world.first),
             sinks=Sinks(sinks, self.directory, json.loads(self.recipe.model_dump_json())),
             clock=clock,
             progress=self.progress,

@@ -33,6 +33,7 @@ from drkernel.sim.wire.frames import (
     send,
     tensor_of,
 )
+from drkernel.sim.wire.tape import Tape, TapeRecorder
 from ttir_executor.ttir.ir import UnsupportedTTIR
 
 
@@ -74,13 +75,14 @@ class ControlDesk:
         """whether the host's commands are refused"""
         self.late: list[str] = []
         self.stopped = False
+        self.tape = TapeRecorder()
         self._granted: set[int] = set()
         self._given: dict[int, torch.Tensor] = {}
         self._returned: list[tuple[int, torch.Tensor]] = []
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
             "end": self._end, "changed": self._changed, "frozen": self._freeze,
-            "shutdown": self._shutdown,
+            "shutdown": self._shutdown, "tape": lambda header, payload: self.tape.take(),
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -98,6 +100,7 @@ class ControlDesk:
             self.visible.add(spec.handle)
             self._granted.add(spec.handle)
             self._given[spec.handle] = tensor.clone()
+        self.tape.given(encode(spec), tensor)
         return encode(spec), b""
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -126,6 +129,7 @@ class ControlDesk:
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
+        self.tape.only_forms(not header.get("tape", False))
         specs = [self._put(put, part)[0] for put, part in parts_of(header.get("puts", ()), payload)]
         self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
         self.engine.heap.noise.manual_seed(self.engine.schedule.seed ^ _OF_NOISE)
@@ -149,6 +153,7 @@ class ControlDesk:
         sent.
         """
         self.frozen = bool(header.get("freeze", False))
+        self.tape.only_forms(False)
         interfered = self.engine.interference != "none"
         self._set(header)
         outputs, data = self._outputs(header)
@@ -342,8 +347,10 @@ class DeviceControl:
         interference: Interference | None = None,
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
+        tape: bool = False,
     ) -> list[TensorSpec]:
-        """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
+        """Reset counters and clock, and take the host's commands; new inputs and settings ride along. ``tape``: record
+        what the host does (:meth:`tape`)."""
         if poison is not None and poison not in POISONS:
             raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
         payload = bytearray()
@@ -355,7 +362,7 @@ class DeviceControl:
         message = {
             "do": "begin", "puts": headers, "poison": poison, "interference": interference,
             "only": None if only is None else list(only),
-            "schedule": None if schedule is None else fields_of(schedule),
+            "schedule": None if schedule is None else fields_of(schedule), "tape": tape,
         }  # fmt: skip
         return [decode(spec) for spec in self._ask(message, payload)[0]]
 
@@ -384,6 +391,12 @@ class DeviceControl:
     def changed(self) -> list[int]:
         """Return the handles of returned outputs whose bytes changed since the call's end."""
         return [int(handle) for handle in self._ask({"do": "changed"})[0]]
+
+    def tape(self) -> Tape:
+        """The commands outside of calls and in those that were to be recorded."""
+        answer, data = self._ask({"do": "tape"}, most_bytes=MAX_PAYLOAD)
+        contents = [tensor_of(header, part) for header, part in parts_of(answer["contents"], data)]
+        return Tape(answer["entries"], answer["kernels"], contents)
 
     def set_frozen(self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None) -> None:
         """Refuse (or accept) the host's commands, without touching counters."""

@@ -102,17 +102,23 @@ class _DeviceServer:
             if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(header.get("name"), str):
                 raise ProtocolError("an operator needs a name, a list and a mapping")
             self._check_visible([args, kwargs])
-            return encode(self._show(self.engine.op(header["name"], args, kwargs))), b""
+            result = encode(self._show(self.engine.op(header["name"], args, kwargs)))
+            self.desk.tape.add("op", header["name"], header.get("args"), header.get("kwargs"), result)
+            return result, b""
         if what == "launch":
             command = self._launch_of(header)
             self._check_visible(list(command.args))
             self.engine.launch(command)
+            self.desk.tape.launch(header["kernel"], command.ttir, command.grid, header["args"])
             return None, b""
         if what == "resources":
             warps, stages = _small(header.get("num_warps")), _small(header.get("num_stages"))
             return list(self.engine.resources(str(header.get("ttir")), warps, stages)), b""
         if what == "upload":
-            return encode(self._show(self.engine.upload(self._uploaded(header, payload)))), b""
+            tensor = self._uploaded(header, payload)
+            result = encode(self._show(self.engine.upload(tensor)))
+            self.desk.tape.given(result, tensor)
+            return result, b""
         if what == "download":
             ref = decode(header.get("tensor"))
             self._check_visible([ref])

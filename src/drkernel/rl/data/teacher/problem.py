@@ -1,7 +1,8 @@
 """A generated problem as data: a core operation with steps before and after it.
 
-A problem is rendered twice: as a PyTorch reference (``reference.py``) and as a Triton answer (``writer.py``). Both read
-the same steps, so the answer is right by construction; the judge verifies it all the same."""
+A problem is rendered twice: as a PyTorch reference (here) and as a Triton answer (``writer.py``). Both read
+the same steps, so the answer is right by construction; the judge verifies it all the same.
+"""
 
 from __future__ import annotations
 
@@ -282,6 +283,12 @@ def make_task(problem: TeacherProblem) -> Task:
 
 
 # ---- Families of generated problems: how each is drawn, and which are held out
+#
+# A family is a *structure* (what kind of core, which operands, where). Held-out families use only parts that occur in
+# training families, but combine them as no training family does, so solving them needs recombination.
+#
+# Drawing avoids what would make a task ill-posed (steps without effect, saturated results) as far as the operations
+# alone show it; the admission gate, which runs every generated task, decides.
 
 
 Split = Literal["train", "heldout"]

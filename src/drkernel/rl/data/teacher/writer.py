@@ -1,7 +1,8 @@
 """The Triton side of a generated problem: answers that are real, varied in style, and short.
 
 One function per kind of kernel writes the fused answer. A :class:`Flaw` changes it in a way that models get it wrong:
-the kernel covers one operator only, the mask is off by one, a name does not exist, a step is forgotten."""
+the kernel covers one operator only, the mask is off by one, a name does not exist, a step is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -369,6 +370,10 @@ def _module(
 
 
 # ---- The program teacher's behaviour over a trajectory: good answers, and the failures that models make
+#
+# A teacher that is always right would leave nothing for reinforcement learning to do, and would not show how feedback
+# is used. So the first turn fails in the ways that models fail, with known probabilities, and later turns usually, but
+# not always, fix what the feedback names.
 
 
 Plan = Literal["fused", "partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
