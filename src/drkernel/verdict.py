@@ -6,6 +6,7 @@ are frozen, refuse unknown fields, and round-trip through JSON.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -25,6 +26,17 @@ ObservedBy = Literal["device", "runner"]
 """Who saw something: the judge's own device, or the untrusted process of the candidate, which could lie."""
 Owner = Literal["custom", "library", "copy"]
 Bound = Literal["memory", "compute", "latency"]
+
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""what a terminal obeys instead of showing it, tabs and line ends apart: escape sequences, and orders to write from
+right to left"""
+
+
+def printable(text: str, lines: bool = True) -> str:
+    """``text`` with control characters written out (an escape as ``\\x1b``), and line ends too unless ``lines``."""
+    shown = CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return shown if lines else shown.replace("\n", "\\n")
 
 
 class Timing(Config):

@@ -196,6 +196,7 @@ class TestWeights:
     def test_random_weights_may_be_built_from_the_seed(self):
         side = self.side("linear_gelu")
         assert side.bind({}) is None and side.pairs == {}
+        assert side.apart == ["linear.bias", "linear.weight"]
         assert side.problem.instance(side.build_seed).state_dict().keys() == side.instance.state_dict().keys()
 
     def test_reweighting_leaves_alone_what_is_not_shared(self):
@@ -210,12 +211,12 @@ class TestWeights:
 
 
 def test_plans_are_secret_and_cover_every_mode():
-    plans = {tuple(plan_calls(3, True, seed)) for seed in range(200)}
+    plans = {tuple(plan_calls(3, True, True, seed)) for seed in range(200)}
     assert len(plans) > 6, "the order must not be predictable"
     for plan in plans:
-        assert {"anew", "overwritten", "patched", "stressed", "mixed", "repeated"} <= set(plan)
+        assert {"anew", "overwritten", "patched", "stressed", "mixed", "repeated", "renumbered"} <= set(plan)
         assert plan[-1] == "reweighted"
-    assert set(plan_calls(1, False, 0)) == {"anew", "stressed", "mixed", "repeated"}
+    assert set(plan_calls(1, False, False, 0)) == {"anew", "stressed", "mixed", "repeated"}
 
 
 def test_seeds_differ_by_purpose_and_evaluation():

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import bisect
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+
+MOST_FREED = 4096
+"""regions that are remembered when they are gone"""
 
 
 @dataclass
@@ -37,6 +41,7 @@ class MemoryMap:
     def __init__(self) -> None:
         self._bases: list[int] = []
         self._allocations: list[Allocation] = []
+        self._freed: deque[tuple[int, int]] = deque(maxlen=MOST_FREED)
 
     def add(self, base: int, nbytes: int, *, label: str = "", initialized: bool = False) -> None:
         """Add a region.
@@ -66,7 +71,13 @@ class MemoryMap:
         position = bisect.bisect_left(self._bases, base)
         if position == len(self._bases) or self._bases[position] != base:
             raise KeyError(f"no allocation begins at {base:#x}")
+        gone = self._allocations[position]
+        self._freed.append((gone.base, gone.end))
         del self._bases[position], self._allocations[position]
+
+    def was_freed(self, address: int) -> bool:
+        """Whether an address lay in a region that is gone (of the last few thousand), and lies in none now."""
+        return self.find(address) is None and any(base <= address < end for base, end in self._freed)
 
     def find(self, address: int) -> Allocation | None:
         """The region that contains ``address``."""

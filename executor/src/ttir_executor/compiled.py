@@ -12,11 +12,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ttir_executor.allocations import Allocation, MemoryMap
-from ttir_executor.definedness import run_defined
+from ttir_executor.definedness import run_defined, run_filled
 from ttir_executor.launch import KernelRun, LaunchLimits
-from ttir_executor.lower.function import Lowered, Lowering
+from ttir_executor.lower.function import Lowered, Lowering, Site
 from ttir_executor.lower.jit import Code, prepare
 from ttir_executor.order import IN_ORDER, Order
 from ttir_executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
@@ -27,6 +28,8 @@ DEFAULT_STEP_LIMIT = 1 << 30
 """work that one program may do in loops before it counts as endless, in strips of 16 elements"""
 PATIENCE = 1 << 22
 """the same where programs may wait for each other and their order is not that of their numbers"""
+MOST_FILLED = 4
+"""grids of a kernel with which undefined values are tried"""
 DEFAULT_TIME_LIMIT = 600.0
 """seconds that one launch may take"""
 
@@ -47,6 +50,8 @@ class CompiledKernel:
     params: tuple[Param, ...]
     function: Function = field(repr=False)
     _variants: dict[tuple[bool, bool], _Variant] = field(default_factory=dict, repr=False)
+    _filled: set[tuple[int, int, int]] = field(default_factory=set, repr=False)
+    """grids whose launches ran again with other values in what masked loads leave undefined"""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def variant(self, checked: bool, fuse: bool) -> _Variant:
@@ -145,15 +150,34 @@ class CompiledKernel:
         processors: int,
         weights: Sequence[float] = (),
     ) -> LaunchResult:
-        """:meth:`run`, without findings of unwritten memory whose values had no effect."""
+        """:meth:`run`, without findings of unwritten memory whose values had no effect; with one where values that a
+        load leaves undefined had some."""
 
-        def run() -> LaunchResult:
+        def run(fill: int = 0) -> LaunchResult:
+            given, limit = (replace(checks, fill=fill), PATIENCE) if fill else (checks, DEFAULT_STEP_LIMIT)
             return self.run(
-                grid, args, memory, checks=checks, order=order, processors=processors, weights=weights
+                grid, args, memory, checks=given, order=order, processors=processors, weights=weights, step_limit=limit
             )  # fmt: skip
 
         touched = self._reads_unwritten(args, memory) if checks.uninitialized else []
-        return run_defined(run, touched) if touched else run()
+        again = self._leaves_undefined(grid, args, memory) if checks.uninitialized else []
+        first = run if not touched else partial(run_defined, run, touched)
+        return run_filled(first, run, again, self.name, self._unfilled()) if again else first()
+
+    def _unfilled(self) -> tuple[Site, ...]:
+        return self.variant(True, True).lowered.unfilled
+
+    def _leaves_undefined(
+        self, grid: tuple[int, int, int], args: Sequence[int | float], memory: MemoryMap
+    ) -> list[Allocation]:
+        """The allocations that a launch may touch, if it has masked loads without ``other`` and is one of the kernel's
+        first of another grid."""
+        if grid in self._filled or len(self._filled) >= MOST_FILLED or not self._unfilled():
+            return []
+        self._filled.add(grid)
+        if self.variant(True, True).lowered.dynamic_pointers:
+            return []
+        return list({allocation.base: allocation for _, allocation in self._touched(args, memory)}.values())
 
     def _reads_unwritten(self, args: Sequence[int | float], memory: MemoryMap) -> list[Allocation]:
         """The allocations that a launch may touch, if some that it may read from hold bytes that nothing wrote."""

@@ -15,10 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ttir_executor.allocations import Allocation
+from ttir_executor.lower.function import Site
 from ttir_executor.results import LaunchResult, SimFinding, StepLimit
 
 OTHER_CONTENTS = (0x7B, 0xF7, 0x3C)
 """bytes placed in unwritten memory: floats that are large, large and negative, and about one or less"""
+FILL = 0x7B7B7B7B7B7B7B7B
+"""large numbers of every type"""
 MOST_BYTES = 64 << 20
 """most bytes of memory that are kept in order to run again; a larger launch reports every load"""
 
@@ -73,6 +76,44 @@ def run_defined(run: Callable[[], LaunchResult], allocations: Sequence[Allocatio
         for state in after:
             state.restore()
     return result if matters else replace(result, findings=_others(result))
+
+
+def run_filled(
+    first: Callable[[], LaunchResult],
+    run: Callable[[int], LaunchResult],
+    allocations: Sequence[Allocation],
+    kernel: str,
+    sites: Sequence[Site],
+) -> LaunchResult:
+    """The ``first`` run of a launch, and a finding if one with other values in the inactive lanes of masked loads
+    without ``other`` writes anything else: a GPU leaves in their registers what was there."""
+    if sum(allocation.nbytes for allocation in allocations) > MOST_BYTES // 4:
+        return first()
+    before = [_State.of(allocation) for allocation in allocations]
+    result = first()
+    after = [_State.of(allocation) for allocation in allocations]
+    for state in before:
+        state.restore()
+    try:
+        second = run(FILL)
+        same = _others(second) == _others(result) and second.prints == result.prints
+        same = same and all(state.same_as_now() for state in after)
+    except StepLimit:  # it may take long anyway
+        same = True
+    finally:
+        for state in after:
+            state.restore()
+    if same:
+        return result
+    file, _, line = sites[0].loc.rpartition(":")
+    place = f", {file.rpartition('/')[2]}:{line}" if line else ""
+    several = f" (or of the {len(sites) - 1} after it)" if len(sites) > 1 else ""
+    message = (
+        f"what is stored depends on inactive lanes of a masked load without other{several}; kernel {kernel}{place}"
+    )
+    number = int(line) if line.isdigit() else None
+    found = SimFinding("undefined_value", message, kernel, file or None, number, None, None, None, 1, "warning")
+    return replace(result, findings=(*result.findings, found))
 
 
 def _differs(

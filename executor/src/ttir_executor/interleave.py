@@ -30,6 +30,8 @@ SWITCHES = 2000
 RARELY = 1 / 64
 SPINS = 64
 """synchronising accesses after which another program gets a turn in any case"""
+STACK = 1 << 19
+"""bytes of a thread's stack: a kernel's arrays lie elsewhere"""
 _YIELD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -54,8 +56,12 @@ class Turns:
     def run(self) -> None:
         """Run every program to its end, or until one is stopped; the status is in the workers' contexts."""
         threads = [threading.Thread(target=self._live, args=(k,), daemon=True) for k in range(len(self._workers))]
-        for thread in threads:
-            thread.start()
+        before = threading.stack_size(STACK)
+        try:
+            for thread in threads:
+                thread.start()
+        finally:
+            threading.stack_size(before)
         self._wake[0].set()
         for thread in threads:
             thread.join()

@@ -178,7 +178,7 @@ class KernelRun:
         self.contexts.append(ctx)
         ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
         ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
-        ctx[Ctx.PROCESSORS] = self.limits.processors
+        ctx[Ctx.PROCESSORS], ctx[Ctx.FILL] = self.limits.processors, self.checks.fill
         ctx[Ctx.ENTRIES], ctx[Ctx.N_ENTRIES] = self.entries.ctypes.data, len(self.entries)
         ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = worker.findings.ctypes.data, self.checks.max_findings
         ctx[Ctx.ATOMIC_TABLE], ctx[Ctx.ZERO] = self.atomics.ctypes.data, worker.zero.ctypes.data

@@ -95,8 +95,12 @@ class RecordedLaunch:
         allocation: Allocation | None = self.memory.find(base)
         offset = address - base if allocation is not None else None
         name, severity, text = _WORDS[kind]
+        if kind is Kind.OUT_OF_BOUNDS and self.memory.was_freed(address) and (allocation is None or not place.argument):
+            name, text, allocation, offset = "use_after_free", "use after free", None, None
         if kind is Kind.ASSERT:
             detail = f"{text}: {place.message}"
+        elif kind in (Kind.DIVISION, Kind.HINT):
+            detail = text
         else:
             what = f"{size}-byte {'store' if place.op == 'tt.store' else 'access' if 'atomic' in place.op else 'load'}"
             target = f" of argument {place.argument!r}" if place.argument else ""
@@ -138,4 +142,7 @@ _WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {
     Kind.RACE_ATOMIC: ("race", "error", "one program updates atomically what another accesses without atomics"),
     Kind.READ_ONLY: ("read_only", "error", "store to read-only memory"),
     Kind.ASSERT: ("assert", "error", "device assertion failed"),
+    Kind.RACE_LANES: ("race", "error", "two elements of one store go to the same bytes with different values"),
+    Kind.DIVISION: ("division_by_zero", "warning", "integer division by zero"),
+    Kind.HINT: ("false_hint", "warning", "tl.multiple_of and tl.max_contiguous do not hold for an access"),
 }

@@ -24,6 +24,8 @@ class Checks:
     whole"""
     seed: int | str = 0
     """seed of the sample"""
+    fill: int = 0
+    """64 bits, of which a masked load without ``other`` gives its inactive lanes the first"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class SimFinding:
     """A kernel's action that is an error on a GPU, or works only by luck."""
 
     kind: str
-    """``out_of_bounds``, ``misaligned``, ``uninitialized``, ``race``, ``assert``"""
+    """``out_of_bounds``, ``misaligned``, ``use_after_free``, ``uninitialized``, ``race``, ``assert``,
+    ``division_by_zero``, ``false_hint``, ``undefined_value``"""
     message: str
     kernel: str
     file: str | None

@@ -28,7 +28,7 @@ SPEC_HELP = (
     "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, robust-kbench:DIR, "
     "parquet:FILE, jsonl:FILE or file:PATH"
 )
-OK, NOT_ADMITTED, USAGE = 0, 1, 2
+OK, NOT_ADMITTED = 0, 1
 
 
 class Declared(StrEnum):

@@ -191,7 +191,7 @@ CHECKS: tuple[Check, ...] = (
     Check("copy_kernel", ("data_flow", "operators")),
     Check("late_work", ("late_work",)),
     Check("host_compute", ("copies",), "modelled"),  # a measured time has the host's work in it
-    Check("out_of_bounds, misaligned, uninitialized", ("memory_errors",)),
+    Check("out_of_bounds, misaligned, use_after_free, uninitialized", ("memory_errors",)),
     Check("race", ("races",)),
 )
 """The checks that need more than the answers of a call, in the order in which docs/gym.md lists them."""

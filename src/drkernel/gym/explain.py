@@ -82,6 +82,17 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Take the same path at every size; where a heuristic must differ, every branch has to be reachable at small "
         "sizes too.",
     ),
+    "weights_apart": Explanation(
+        "the reference's weights have no counterpart of the same shape in the candidate, so that nothing shows what "
+        "its constructor has computed from them.",
+        "Give ModelNew parameters and buffers of the reference's names and shapes; prepare from them, when they "
+        "change, what your kernels need.",
+    ),
+    "number_dependent": Explanation(
+        "the candidate does less work for the plain number that the task's inputs always have than for another, and "
+        "the reference does not.",
+        "Do the work for every value of the number; a path for one of them is not what the time is to be of.",
+    ),
     "data_dependent": Explanation(
         "at the task's own sizes what the candidate does depends on data, where the reference's work does not, so that "
         "its time there is not known.",
@@ -154,6 +165,21 @@ EXPLANATIONS: dict[str, Explanation] = {
     "out_of_bounds": Explanation(
         "a load or store reached outside of the tensor that the pointer belongs to.",
         "Mask the last block: offsets < n in every tl.load and tl.store, for every dimension.",
+    ),
+    "use_after_free": Explanation(
+        "a kernel reached memory whose tensor is gone.", "Keep tensors alive whose addresses you hand to kernels."
+    ),
+    "division_by_zero": Explanation(
+        "a kernel divided integers by a zero that is the same for all elements: the result is undefined.",
+        "Check strides and counts before dividing by them.",
+    ),
+    "undefined_value": Explanation(
+        "what is stored depends on the inactive lanes of a masked tl.load without other: on a GPU they hold anything.",
+        "Give the tl.load an other, or mask what is made of it.",
+    ),
+    "false_hint": Explanation(
+        "offsets are no multiples, or do not follow each other, as the hint on them says: a GPU may move others.",
+        "Leave tl.multiple_of and tl.max_contiguous out where they do not always hold.",
     ),
     "misaligned": Explanation(
         "an address is no multiple of the element's size.", "Compute offsets in elements, not bytes; check casts."

@@ -21,6 +21,7 @@ from drkernel.verdict import (
     ProfileRow,
     SourceLine,
     Verdict,
+    printable,
 )
 
 Style = Literal["full", "compact", "kernelgym"]
@@ -136,7 +137,9 @@ def quote_line(source: str | None, line: int | None, around: int = 2) -> str:
     if not 1 <= line <= len(lines):
         return ""
     first, last = max(1, line - around), min(len(lines), line + around)
-    return "\n".join(f"{'>' if n == line else ' '} {n:4d} | {lines[n - 1][:200]}" for n in range(first, last + 1))
+    return "\n".join(
+        f"{'>' if n == line else ' '} {n:4d} | {printable(lines[n - 1][:200])}" for n in range(first, last + 1)
+    )
 
 
 def _mismatch_text(correctness: Correctness) -> list[str]:

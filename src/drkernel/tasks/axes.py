@@ -98,7 +98,7 @@ class SizedSource:
             for number, literal in enumerate(self.knobs[label].literals):
                 own = f"{label} {number}"
                 literals.append(SizeLiteral(own, literal.value, literal.line, literal.start, literal.end))
-                numbers[own] = value
+                numbers[own] = _written(literal, self.knobs[label].value, value)
         return rewrite(self.source, literals, numbers)
 
     def cost_at(self, values: Mapping[str, int]) -> Cost:
@@ -126,19 +126,36 @@ class SizedSource:
     def _find(self) -> list[Knob]:
         found: list[Knob] = []
         seen = names_of_module_code(self.source, DRAWS)
-        for literal in size_literals(self.source):
-            if literal.value > 2:
-                knob = self._knob(literal.label, (literal,), literal.value, seen)
-                found += self._split(knob) or [knob]
+        for literals in self._together([literal for literal in size_literals(self.source) if literal.value > 2]):
+            knob = self._knob(literals[0].label, literals, literals[0].value, seen)
+            found += self._split(knob) or [knob]
         self.knobs = {knob.label: knob for knob in found}
         return [self._tried(knob) for knob in found]
 
+    def _together(self, literals: list[SizeLiteral]) -> list[tuple[SizeLiteral, ...]]:
+        """Numbers that are one size: of those written into ``get_inputs`` equal ones, as if they had a name; and with
+        them such as are no size themselves but a bound (``randint(1, n + 1)``), next to it or of the constructor's."""
+        drawn = [literal for literal in literals if literal.label.partition("[")[0] == "get_inputs"]
+        sizes = [one for one in drawn if self._knob("", (one,), one.value, set()).axes]
+        groups: dict[int, list[SizeLiteral]] = {}
+        for one in sizes:
+            groups.setdefault(one.value, []).append(one)
+        rest: list[SizeLiteral] = []
+        for one in (literal for literal in drawn if literal not in sizes):
+            near = [value for value in (one.value, one.value - 1, one.value + 1) if value in groups]
+            (groups[near[0]] if near else rest).append(one)
+        others: list[tuple[SizeLiteral, ...]] = []
+        for literal in (one for one in literals if one not in drawn):
+            built = literal.label.partition("[")[0] == "get_init_inputs"
+            same = [one for one in rest if built and one.value == literal.value]
+            rest = [one for one in rest if one not in same]
+            others.append((literal, *same))
+        return [*others, *map(tuple, groups.values()), *((one,) for one in rest)]
+
     def _knob(self, label: str, literals: tuple[SizeLiteral, ...], value: int, seen: set[str]) -> Knob:
         """The effect on inputs and outputs of another number at these places."""
-        other = smaller(value)
-        places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(literals)]
         try:
-            reference = load_reference(rewrite(self.source, places, {place.label: other for place in places}))
+            reference = self._reference_with(Knob(label, literals, value, False), smaller(value))
             inputs = _meta_inputs(reference)
             same_module = _form(reference.draw_init(0)) == self._init and not (
                 seen & _changed_names(self.reference, reference)
@@ -155,7 +172,7 @@ class SizedSource:
         if not knob.inputs_only or len(knob.axes) < 2 or self._scales_as_one(knob) or self._is_structured(knob):
             return []
         name = knob.label
-        places = [place for place in names_in(self.source, "get_inputs") if place.label == name]
+        places = [place for place in names_in(self.source, "get_inputs") if place.label == name] or [*knob.literals]
         alone = {place: self._knob(name, (place,), knob.value, set()) for place in places}
         parts = [part for part in alone.values() if part.axes and self._runs(part)]
         tied = tuple(place for place, part in alone.items() if part not in parts)
@@ -212,7 +229,8 @@ class SizedSource:
 
     def _reference_with(self, knob: Knob, value: int) -> Reference:
         places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(knob.literals)]
-        return load_reference(rewrite(self.source, places, {place.label: value for place in places}))
+        numbers = {str(n): _written(one, knob.value, value) for n, one in enumerate(knob.literals)}
+        return load_reference(rewrite(self.source, places, numbers))
 
     # ---- whether positions are independent
 
@@ -276,6 +294,11 @@ class SizedSource:
                     continue
                 values[knob.label] = SMALL
         return values
+
+
+def _written(literal: SizeLiteral, own: int, value: int) -> int:
+    """What stands for a size of ``value`` at a place where ``literal`` stands for one of ``own``: one more, perhaps."""
+    return value + (literal.value - own if literal.value else 0)
 
 
 def _shares_positions(module: nn.Module) -> bool:

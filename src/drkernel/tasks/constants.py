@@ -2,7 +2,8 @@
 
 A candidate that ignores such an input, or hard-codes its contents, is right on every draw and wrong as soon as a caller
 passes something else. Checked calls of any variant but ``declared`` therefore change these inputs within their kind, if
-the reference accepts it; if not, the input is named in the task's notes and in the verdict.
+the reference accepts it; if not, the input is named in the task's notes and in the verdict. Plain numbers and lists of
+them have a call of their own, in which nothing else is new.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.tasks.reference import Reference
 
@@ -31,6 +33,8 @@ class Constants:
     """Inputs that checked calls change."""
     kept: dict[int, str]
     """Inputs that stay, because no other value of their kind is known or the reference refuses it."""
+    numbers: dict[int, str]
+    """Plain numbers, and lists of them, that the reference accepts others for."""
 
 
 @lru_cache(maxsize=256)
@@ -45,6 +49,36 @@ def constant_places(reference: Reference) -> dict[int, str]:
         if isinstance(value, torch.Tensor) and value.numel() and same and name not in reference.fixed_inputs:
             found[place] = name
     return found
+
+
+@lru_cache(maxsize=256)
+def number_places(reference: Reference) -> dict[int, str]:
+    """Return places and names of plain numbers, and lists of them, that are the same in every draw and not declared
+    fixed."""
+    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
+    names = reference.argument_names()
+    found: dict[int, str] = {}
+    for place, value in enumerate(first):
+        leaves, name = tree_leaves(value), names[place] if place < len(names) else str(place)
+        plain = bool(leaves) and all(isinstance(leaf, (bool, int, float)) for leaf in leaves)
+        if plain and all(draw[place] == value for draw in others) and name not in reference.fixed_inputs:
+            found[place] = name
+    return found
+
+
+def other_numbers(value: Any, generator: torch.Generator) -> Any:
+    """Return a number, or a structure of numbers, with each changed: a flag is negated, a power of two halved."""
+    return tree_map(lambda number: _other_number(number, generator), value)
+
+
+def _other_number(number: bool | int | float, generator: torch.Generator) -> bool | int | float:
+    if isinstance(number, bool):
+        return not number
+    if isinstance(number, int):
+        halves = number >= 4 and number & (number - 1) == 0
+        return number // 2 if halves else number - 1 if number > 1 or number < 0 else number + 1
+    spread = 0.25 + 0.5 * float(torch.rand(1, generator=generator, dtype=torch.float64))
+    return number * (1 + spread) if number else spread
 
 
 def _same(left: Any, right: Any) -> bool:

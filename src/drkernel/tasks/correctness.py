@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, distance
+from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, blocks, distance
 from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
 from drkernel.verdict import Correctness, Mismatch
 
@@ -67,13 +67,15 @@ def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) ->
         if disagreement:
             return _failed(f"output {index}: {disagreement}")
     worst, mismatch, message = 0.0, None, None
-    for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
-        error, found = _elements(index, _tensor_of(got, want), want, rule)
+    pairs = [(_tensor_of(got, want), want) for got, want in zip(actual, oracle.outputs, strict=True)]
+    distances = [distance(got, want.value) if want.floating else None for got, want in pairs]
+    for index, ((value, want), off) in enumerate(zip(pairs, distances, strict=True)):
+        error, found = _elements(index, value, want, rule, off)
         worst = max(worst, error)
         if found is not None and (mismatch is None or found.wrong_fraction > mismatch.wrong_fraction):
             mismatch, message = found, _explain(found)
     if mismatch is None and not rule.explicit:
-        report = precision_class(actual, oracle, rule)
+        report = precision_class(actual, oracle, rule, distances)
         if report.downgraded and report.worst is not None:
             low = report.worst
             worst = max(worst, low.error / low.limit)
@@ -87,20 +89,28 @@ def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) ->
     return Correctness(checked_calls=1, passed_calls=int(passed), max_error=worst, mismatch=mismatch, message=message)
 
 
-def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) -> PrecisionReport:
+def precision_class(
+    actual: Sequence[RawOutput],
+    oracle: Oracle,
+    rule: ToleranceRule,
+    distances: Sequence[torch.Tensor | None] | None = None,
+) -> PrecisionReport:
     """Return the accuracy of each floating output against the limit of the declared precision.
 
     The outputs must agree with the oracle in number, shape and dtype (see :func:`compare`). An output that is simply
     wrong is also reported as downgraded, so call this only for outputs whose elements are within tolerance.
+    ``distances`` of the floating outputs, where they are known, are overwritten.
     """
     accuracies = []
     for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
         if not want.floating:
             continue
         value = _tensor_of(got, want)
-        error = want.scaled_rms(distance(value, want.value).nan_to_num_(nan=0.0))
+        off = distances[index] if distances is not None else None
+        off = distance(value, want.value) if off is None else off
+        error = want.scaled_rms(off.nan_to_num_(nan=0.0))
         honest = max(want.z_operand, want.z_reference)
-        limit = rule.accuracy_limit(want.z_operand, want.z_reference)
+        limit = rule.accuracy_limit(want.z_operand, want.z_reference, oracle.mixed)
         looks_like = _looks_like(value, error, want, rule, error > limit)
         accuracies.append(Accuracy(index, error, honest, limit, looks_like))
     return PrecisionReport(rule.precision, tuple(accuracies))
@@ -154,22 +164,30 @@ def _tensor_of(got: RawOutput, want: ExpectedOutput) -> torch.Tensor:
 
 
 def _elements(
-    index: int, got: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule
+    index: int, got: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule, off: torch.Tensor | None
 ) -> tuple[float, Mismatch | None]:
-    """Return the worst difference over tolerance, and the mismatch if any element fails."""
+    """Return the worst difference over tolerance, and the mismatch if any element fails. ``off``: the distances of a
+    floating output."""
     if got.numel() == 0:
         return 0.0, None
-    if not want.floating:
+    if off is None:
         wrong = (got != want.value) & (got != want.declared) & (got != want.jittered)
         ratio = wrong.double() * torch.inf
         allowed = torch.zeros_like(ratio)
     else:
-        allowed = _allowed(want, rule)
+        assert want.noise is not None
+        worst = 0.0
+        for part, exact, noise in blocks(off, want.value, want.noise):
+            room = _allowed(exact, noise, want, rule)
+            worst = max(float(part.div(room.clamp_min_(torch.finfo(room.dtype).tiny)).max()), worst)
+            if not worst <= 1:
+                break
+        else:
+            return worst, None  # then there is nothing special on either side
+        allowed = _allowed(want.value, want.noise, want, rule)
         room = allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
-        ratio = distance(got, want.value).div_(room)
+        ratio = off / room
         worst = float(ratio.max())
-        if worst <= 1:  # then there is nothing special on either side
-            return worst, None
         if not math.isfinite(worst):
             value = got.to(want.value.dtype)
             difference = torch.nan_to_num(distance(value, want.value), nan=torch.inf, posinf=torch.inf)
@@ -190,17 +208,17 @@ def _elements(
     )
 
 
-def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
-    """Return the largest passing difference per element (double)."""
-    assert want.noise is not None
+def _allowed(exact: torch.Tensor, noise: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
+    """Return the largest passing difference per element (double); ``exact`` and ``noise`` are all of ``want``'s, or
+    corresponding parts."""
     relative, absolute, factor = rule.rtol, rule.atol_scale * want.spread, 0.0
     if not rule.explicit:
         honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
         factor = rule.noise_factor
         relative, absolute = relative + factor * honest, absolute + factor * honest * want.spread
-    allowed = want.value.abs().mul_(relative).add_(absolute)
+    allowed = exact.abs().mul_(relative).add_(absolute)
     if factor:
-        allowed.add_(want.noise if want.regular else torch.nan_to_num(want.noise, 0.0, 0.0, 0.0), alpha=factor)
+        allowed.add_(noise if want.regular else torch.nan_to_num(noise, 0.0, 0.0, 0.0), alpha=factor)
     return allowed if want.regular else torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
 
 

@@ -27,9 +27,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from drkernel.tasks.reference import Reference
 
@@ -78,9 +80,13 @@ def draw_inputs(
     varied = []
     for index, value in enumerate(inputs):
         name = names[index] if index < len(names) else ""
-        if isinstance(value, torch.Tensor) and name not in reference.fixed_inputs:
+        if name not in reference.fixed_inputs:
             axes = (slices or {}).get(index, (0,))
-            value = vary(value, variant, strength, generator, index in widen, axes=axes, without=without)
+            one = partial(
+                vary, variant=variant, strength=strength, generator=generator, widen=index in widen,
+                axes=axes, without=without,
+            )  # fmt: skip
+            value = tree_map_only(torch.Tensor, one, value)
         varied.append(value)
     return varied
 

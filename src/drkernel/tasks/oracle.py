@@ -8,14 +8,13 @@ implementation may be from the second; ``compare`` (correctness.py) judges again
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
 from drkernel.tasks.errors import TaskError
@@ -49,6 +48,8 @@ RawOutput = torch.Tensor | int | float | bool | Described | None
 JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16": 1.0, "bf16": 1.0}
 """Unit roundoffs by which operands are jittered; more than one where that is still small, to find near ties."""
 
+BLOCK = 1 << 15
+"""elements that a chain of element-wise steps takes at a time, so that they stay in the processor's cache"""
 _SAMPLE = 1 << 16
 _HUGE = 1e300
 """products with a tolerance's factors stay finite below this magnitude"""
@@ -98,9 +99,11 @@ class ExpectedOutput:
         ``difference`` may be overwritten.
         """
         assert self.stable is not None
+        if self.regular and difference.dtype == self.value.dtype:
+            for part, value in blocks(difference, self.value):
+                part.div_(value.abs().add_(self.spread))
+            return _root_mean_square(difference)
         scale = self.scale
-        if self.regular and difference.dtype == scale.dtype:
-            return _root_mean_square(difference.div_(scale))
         return _rms(difference, scale, None if self.regular else _kept(scale, self.stable))
 
 
@@ -117,6 +120,8 @@ class Oracle:
     """Contents after the call of the argument tensors that the reference changes, by place."""
     shared: frozenset[Share] = frozenset()
     """Memory that the reference's outputs share."""
+    mixed: bool = False
+    """Whether the inputs are of the variant that has slices far from zero."""
 
     @property
     def finite(self) -> bool:
@@ -147,13 +152,17 @@ def unstable_beyond(precision: str) -> float:
 
 
 def flatten_outputs(value: Any) -> list[RawOutput]:
-    """Return the leaves of nested tuples, lists and dicts, in order. Raises ``TypeError`` for a leaf that is not a
-    RawOutput."""
-    leaves = tree_leaves(value)
-    for leaf in leaves:
-        if leaf is not None and not isinstance(leaf, (torch.Tensor, bool, int, float)):
-            raise TypeError(f"an output of type {type(leaf).__name__} cannot be compared; return tensors or numbers")
-    return leaves
+    """Return the leaves of nested tuples, lists and dicts, a dict's by the order of its keys as text. Raises
+    ``TypeError`` for a leaf that is not a RawOutput."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in flatten_outputs(item)]
+    if isinstance(value, torch.Tensor):
+        return [value.resolve_conj().resolve_neg()]
+    if value is not None and not isinstance(value, (bool, int, float)):
+        raise TypeError(f"an output of type {type(value).__name__} cannot be compared; return tensors or numbers")
+    return [value]
 
 
 class OracleMaker:
@@ -199,7 +208,7 @@ class OracleMaker:
         jitter = torch.Generator().manual_seed(self._seed + 1)
         try:
             exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, self._double_mode)
-            moved = promoted_inputs(jittered_inputs(list(inputs), self._amount, jitter))
+            moved = jittered_inputs(list(inputs), self._amount, jitter)
             shaken = _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -353,14 +362,14 @@ def expected_output(
     spread = max(spread_of(second), least_spread)
     own, moved = distance(first, second), distance(third, second)
     noise = torch.maximum(own, moved)
-    scale = second.abs().add_(spread)
-    regular, z_reference, z_operand = _regular_rms(own, moved, scale, unstable_beyond(precision))
-    stable = torch.ones((), dtype=torch.bool).expand(scale.shape)
+    regular, z_reference, z_operand = _regular_rms(own, moved, second, spread, unstable_beyond(precision))
+    stable = torch.ones((), dtype=torch.bool).expand(second.shape)
     if not regular:
-        own, moved = distance(first, second), distance(third, second)
-        same = (first == second) & (third == second)  # equal infinities differ by NaN
-        noise = torch.where(same, torch.zeros_like(own), noise)
-        stable = torch.isfinite(second) & torch.isfinite(noise) & (noise <= unstable_beyond(precision) * scale)
+        own, moved, scale = distance(first, second), distance(third, second), second.abs().add_(spread)
+        noise.masked_fill_((first == second) & (third == second), 0.0)  # equal infinities differ by NaN
+        stable = noise <= unstable_beyond(precision) * scale  # NaN is not
+        stable &= noise < torch.inf
+        stable &= torch.isfinite(second) if second.is_complex() else second.abs() < torch.inf
         kept = _kept(scale, stable)
         z_reference, z_operand = _rms(own, scale, kept), _rms(moved, scale, kept)
     z_operand /= JITTER_UNITS[precision]
@@ -368,28 +377,42 @@ def expected_output(
     return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable, regular)
 
 
+def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The tensors, of one shape, in corresponding parts of :data:`BLOCK` elements; whole, unless all are contiguous."""
+    if tensors[0].numel() <= BLOCK or not all(one.is_contiguous() for one in tensors):
+        return iter([tensors])
+    return zip(*(one.view(-1).split(BLOCK) for one in tensors), strict=True)
+
+
 def distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return ``|left - right|`` in the wider of the two dtypes; a new tensor."""
-    difference = left - right
-    return difference.abs() if difference.is_complex() else difference.abs_()
+    if left.is_complex() or right.is_complex() or not (left.is_contiguous() and right.is_contiguous()):
+        difference = left - right
+        return difference.abs() if difference.is_complex() else difference.abs_()
+    found = torch.empty(left.shape, dtype=torch.promote_types(left.dtype, right.dtype))
+    for part, one, other in blocks(found, left, right):
+        part.copy_(one).sub_(other).abs_()
+    return found
 
 
-def _regular_rms(own: torch.Tensor, moved: torch.Tensor, scale: torch.Tensor, most: float) -> tuple[bool, float, float]:
-    """Whether every scaled difference is finite and at most ``most``, and both root mean squares where applicable.
+def _regular_rms(
+    own: torch.Tensor, moved: torch.Tensor, exact: torch.Tensor, spread: float, most: float
+) -> tuple[bool, float, float]:
+    """Whether every difference, scaled by ``|exact| + spread``, is finite and at most ``most``, and both root mean
+    squares where that is so.
 
     ``own`` and ``moved`` are overwritten: a new tensor for each step would take several times as long.
     """
-    if not scale.numel():
+    if not exact.numel():
         return True, 0.0, 0.0
-    low, high = map(float, scale.aminmax())
-    if not (low > 0 and high < _HUGE):  # NaN is neither
-        return False, 0.0, 0.0
-    found = []
-    for difference in (own, moved):
-        if not float(difference.div_(scale).max()) <= most:
+    for value, *differences in blocks(exact, own, moved):
+        scale = value.abs().add_(spread)
+        low, high = map(float, scale.aminmax())
+        if not (low > 0 and high < _HUGE):  # NaN is neither
             return False, 0.0, 0.0
-        found.append(_root_mean_square(difference))
-    return True, found[0], found[1]
+        if not all(float(difference.div_(scale).max()) <= most for difference in differences):
+            return False, 0.0, 0.0
+    return True, _root_mean_square(own), _root_mean_square(moved)
 
 
 def _as_tensor(leaf: RawOutput) -> torch.Tensor:

@@ -10,17 +10,19 @@ No candidate ever runs here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 
 from drkernel.task import Precision, Task, override_constants, sized_reference
-from drkernel.tasks.constants import Constants, constant_places, perturbed
+from drkernel.tasks.constants import Constants, constant_places, number_places, other_numbers, perturbed
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
-from drkernel.tasks.reference import Reference, load_reference, randomize_parameters
+from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, vary_parameters
 from drkernel.tasks.slices import slice_axes
 from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
 
@@ -66,17 +68,23 @@ class Instance:
         self._maker: OracleMaker | None = None
         self._least_spreads: list[float] | None = None
 
+    def vary(self, names: Iterable[str]) -> None:
+        """Change parameters that the constructor sets without a draw, so that another seed leaves them as they were."""
+        vary_parameters(self.model, names, self.seed)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the module's parameters and persistent buffers, by name; not copies, and not to be changed."""
         return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
 
     def run(self, inputs: list[Any]) -> list[RawOutput]:
-        """Return the reference's outputs at the declared precision."""
-        return self._oracles().run(inputs)
+        """Return the reference's outputs at the declared precision. Raises :class:`TaskError` where it does not run."""
+        with _of_the_reference():
+            return self._oracles().run(inputs)
 
     def oracle(self, inputs: list[Any]) -> Oracle:
-        """Return the oracle of given inputs."""
-        return self._oracles()(inputs, self._least_spreads or ())
+        """Return the oracle of given inputs. Raises :class:`TaskError` where the reference does not run on them."""
+        with _of_the_reference():
+            return self._oracles()(inputs, self._least_spreads or ())
 
     def draw_call(self, seed: int, variant: Variant = "declared") -> ReferenceCall:
         """Draw fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on
@@ -102,15 +110,38 @@ class Instance:
             )
             changed = constants if strength > 0 else {}
             inputs = with_perturbed(inputs, changed, seed)
-            oracle = self.oracle(inputs)
+            try:
+                oracle = self.oracle(inputs)
+            except TaskError:  # large numbers that become an index, say
+                if strength > 0:
+                    continue
+                raise
             if usable(oracle):
                 break
+        oracle = replace(oracle, mixed=variant == "mixed")
         return ReferenceCall(inputs, oracle, variant, strength, tuple(changed.values()), without)
+
+    def renumbered(self, call: ReferenceCall, seed: int) -> ReferenceCall:
+        """Return ``call`` with other plain numbers, and nothing else new."""
+        numbers = self.problem.constants.numbers
+        inputs = with_perturbed(call.inputs, numbers, seed)
+        return ReferenceCall(inputs, self.oracle(inputs), call.variant, call.strength, tuple(numbers.values()))
 
     def _oracles(self) -> OracleMaker:
         if self._maker is None:
             self._maker = OracleMaker(self.model, self.problem.task.precision, self.seed)
         return self._maker
+
+
+@contextmanager
+def _of_the_reference() -> Iterator[None]:
+    """Say of whatever the block raises that it is the reference's: an index out of bounds is no candidate's fault."""
+    try:
+        yield
+    except (TaskError, MemoryError):
+        raise
+    except Exception as error:
+        raise TaskError(f"the reference raised {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -173,8 +204,10 @@ def with_perturbed(inputs: list[Any], places: Iterable[int], seed: int) -> list[
     generator = torch.Generator().manual_seed(seed ^ _CONSTANTS)
     varied = list(inputs)
     for place in places:
-        other = perturbed(inputs[place], generator)
-        varied[place] = inputs[place] if other is None else other
+        if not isinstance(inputs[place], torch.Tensor):
+            varied[place] = other_numbers(inputs[place], generator)
+        elif (other := perturbed(inputs[place], generator)) is not None:
+            varied[place] = other
     return varied
 
 
@@ -209,11 +242,11 @@ def _slices(reference: Reference, precision: Precision) -> dict[int, tuple[int, 
 @lru_cache(maxsize=256)
 def _constants(reference: Reference, precision: Precision) -> Constants:
     """Determine this once for each source, on seeds of its own."""
-    named = constant_places(reference)
+    named, numbers = constant_places(reference), number_places(reference)
     inputs = reference.draw_inputs(0)
     generator = torch.Generator().manual_seed(0)
     places = [place for place in named if perturbed(inputs[place], generator) is not None]
-    maker = OracleMaker(reference.build(0), precision) if places else None
+    maker = OracleMaker(reference.build(0), precision) if places or numbers else None
 
     def fine(chosen: frozenset[int]) -> bool:
         assert maker is not None
@@ -227,10 +260,12 @@ def _constants(reference: Reference, precision: Precision) -> Constants:
                 return False
         return True
 
-    changed = _largest(places, fine)
+    changed, others = _largest(places, fine), _largest(list(numbers), fine)
+    named |= numbers
     return Constants(
         {place: name for place, name in named.items() if place in changed},
-        {place: name for place, name in named.items() if place not in changed},
+        {place: name for place, name in named.items() if place not in changed | others},
+        {place: name for place, name in numbers.items() if place in others},
     )
 
 

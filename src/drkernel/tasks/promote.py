@@ -111,7 +111,8 @@ def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
 
 def promoted_inputs(inputs: list[Any]) -> list[Any]:
     """Return copies of the inputs in double."""
-    return [cloned(_promoted(value)) for value in inputs]
+    doubled = [_promoted(value) for value in inputs]
+    return [cloned(value) if value is given else value for value, given in zip(doubled, inputs, strict=True)]
 
 
 def run_double(model: nn.Module, doubled: list[Any], mode: PromoteToDouble | None = None) -> Any:
@@ -168,10 +169,10 @@ def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Gener
 
 
 def jittered_inputs(inputs: list[Any], amount: float, generator: torch.Generator) -> list[Any]:
-    """Return the inputs in double with every floating tensor changed by up to ``amount``, relative."""
+    """Return copies of the inputs in double with every floating tensor changed by up to ``amount``, relative."""
 
     def jittered(value: Any) -> Any:
-        return _jitter(value, amount, generator) if _is_floating(value) else value
+        return _jitter(value, amount, generator) if _is_floating(value) else cloned(_promoted(value))
 
     return [jittered(v) if isinstance(v, torch.Tensor) else tree_map(jittered, v) for v in inputs]
 

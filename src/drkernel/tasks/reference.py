@@ -16,7 +16,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,12 +188,25 @@ def randomize_parameters(model: nn.Module, seed: int) -> list[str]:
         first = tensor.detach().flatten()[0]
         if not bool((tensor.detach() == first).all()):
             continue
-        noise = 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        value = noise if first == 0 else float(first) * noise.exp()
-        with torch.no_grad():
-            tensor.copy_(value.to(tensor.dtype))
+        _scatter(tensor, generator)
         changed.append(name)
     return changed
+
+
+def vary_parameters(model: nn.Module, names: Iterable[str], seed: int) -> None:
+    """Scale these parameters' elements in place, as :func:`randomize_parameters` does; zeros get small values."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = dict(model.named_parameters())
+    for name in names:
+        if parameters[name].is_floating_point():
+            _scatter(parameters[name], generator)
+
+
+def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """Multiply each element by a log-normal factor near one; zeros become normal."""
+    noise = 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        tensor.copy_(torch.where(tensor == 0, noise, tensor.double() * noise.exp()).to(tensor.dtype))
 
 
 def _called(function: Any, what: str) -> Any:

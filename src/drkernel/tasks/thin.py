@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
+
+import torch
 
 from drkernel.task import Task, override_constants
 from drkernel.tasks.axes import Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.reference import load_reference
 
 LEAST = 2
 """fewest positions of a shortened axis of independent work"""
@@ -58,12 +62,12 @@ def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
     They may be over the limits (``sizing.cost.over(limits) > 1``) where weights or the module's own numbers leave
     nothing to shorten; it is then the least that was found. Raises :class:`TaskError` when the reference does not run.
     """
-    return _best(own_source(task), limits.bytes, limits.flops)
+    return _sound(own_source(task), limits.bytes, limits.flops)
 
 
 def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
-    """The sizing of :func:`thin_sizing`, and others within the limits that keep other axes whole; raises as that
-    does."""
+    """The sizing of :func:`thin_sizing`, others within the limits that keep other axes whole, and a thinner one; raises
+    as that does."""
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
@@ -79,14 +83,53 @@ def _sized(source: str) -> SizedSource:
 
 
 @lru_cache(maxsize=512)
-def _best(source: str, most_bytes: int, most_flops: float) -> Sizing:
-    return _Search(_sized(source), ScaleLimits(bytes=most_bytes, flops=most_flops)).run()
+def _sound(source: str, most_bytes: int, most_flops: float) -> Sizing:
+    """The best sizing at which the reference runs on data, and whole numbers among its inputs still fit their axes.
+
+    What is tried costs a call of the reference, and only where there are such numbers.
+    """
+    sized, limits = _sized(source), ScaleLimits(bytes=most_bytes, flops=most_flops)
+    first = sizing = _Search(sized, limits).run()
+    whole: frozenset[str] = frozenset()
+    while sizing.changed and any(map(_is_whole, sized.inputs)):
+        bound, runs = _bounds(sized, sizing)
+        if runs and (not bound - whole or sizing.cost.over(limits) > 1):
+            return sizing if sizing.cost.over(limits) <= 1 else first if _bounds(sized, first)[1] else sizing
+        whole |= bound - whole or frozenset(sizing.changed)
+        sizing = _Search(sized, limits, whole).run()
+    return sizing
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a tensor of whole numbers: indices, lengths."""
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool:
+        return False
+    return not (value.is_floating_point() or value.is_complex())
+
+
+def _bounds(sized: SizedSource, sizing: Sizing) -> tuple[frozenset[str], bool]:
+    """The shortened axes that some input's whole numbers seem to count positions of, beyond their new end; and whether
+    the reference runs."""
+    reference = load_reference(sizing.source)
+    inputs = reference.draw_inputs(0)
+    ends = [int(value.max()) for value in inputs if _is_whole(value) and value.numel()]
+    found = {
+        label
+        for label, (own, used) in sizing.changed.items()
+        if sized.knobs[label].axes and any(used < end <= own < 2 * end for end in ends)
+    }
+    try:
+        with torch.no_grad():
+            reference.build(0)(*inputs)
+    except Exception:  # a reference may raise anything
+        return frozenset(found), False
+    return frozenset(found), True
 
 
 @lru_cache(maxsize=512)
 def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]:
     limits = ScaleLimits(bytes=most_bytes, flops=most_flops)
-    sized, best = _sized(source), _best(source, most_bytes, most_flops)
+    sized, best = _sized(source), _sound(source, most_bytes, most_flops)
     found = [best]
     if best.changed and best.cost.over(limits) <= 1 and sized.operators <= MOST_OPERATORS:
         shortened = sorted(best.changed, key=lambda label: best.changed[label][1] / best.changed[label][0])
@@ -94,7 +137,19 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
             other = _Search(sized, limits, frozenset([label])).run()
             if other.cost.over(limits) <= 1 and all(other.changed != sizing.changed for sizing in found):
                 found.append(other)
+        found += _thinner(sized, best)
     return tuple(found)
+
+
+def _thinner(sized: SizedSource, best: Sizing) -> list[Sizing]:
+    """A sizing with every shortened axis about half as long again, where the reference runs there."""
+    values = {label: smaller(used) for label, (_, used) in best.changed.items()}
+    try:
+        cost = sized.cost_at(values)
+    except TaskError:
+        return []
+    changed = {label: (own, values[label]) for label, (own, _) in best.changed.items()}
+    return [Sizing(sized.text(values), changed, cost, best.kept_rows)] if changed != best.changed else []
 
 
 @dataclass

@@ -32,6 +32,10 @@ result, same = chain(x, x + 1, k=3)
 torch.testing.assert_close(result, torch.relu(x * 3 + x + 1).sum(-1))
 assert same.data_ptr() == x.data_ptr()
 assert torch.randn(3, device="cuda").device.type == "cuda"
+conv = torch.nn.Conv2d(4, 4, 3, padding=1).cuda()
+images = torch.randn(2, 4, 6, 6, device="cuda")
+with torch.no_grad():
+    torch.testing.assert_close(torch.compile(conv)(images), conv(images))
 """
 EAGER = """
 import torch, warnings

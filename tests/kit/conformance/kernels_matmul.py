@@ -158,7 +158,7 @@ def _tf32(x: torch.Tensor) -> torch.Tensor:
 @case(interpreter=False)
 def dot_precisions(device: str) -> Iterator[Check]:
     a, b = randn(32, 32), randn(32, 32, seed=1)
-    for how, atol in (("ieee", 1e-5), ("tf32x3", 1e-4), ("tf32", 1e-5)):
+    for how, atol in (("ieee", 1e-5), ("tf32x3", 1e-5), ("tf32", 1e-5), ("bf16x3", 2e-4), ("bf16x6", 1e-5)):
         c = torch.zeros(32, 32, device=device)
         precision_kernel[(1,)](a.to(device), b.to(device), c, HOW=how, N=32)
         left, right = (_tf32(a), _tf32(b)) if how == "tf32" else (a, b)

@@ -128,8 +128,8 @@ def test_no_element_wise_operator_is_faster_than_the_card(name: str) -> None:
         assert (found := check(call, get_spec(rng.choice(GPUS)))) is None, found
 
 
-ALIASES = """__and__ __iand__ __ior__ __ixor__ __or__ __xor__ relu6 contiguous isfinite argsort concat _cat _stack
-linear softmax log_softmax where float_power silu_backward"""
+ALIASES = """__and__ __iand__ __ior__ __ixor__ __or__ __xor__ _is_all_true _is_any_true relu6 contiguous
+isfinite argsort concat _cat _stack linear softmax log_softmax where float_power silu_backward"""
 """names of composite operators that share another's kernels"""
 OF_CUDA = """cudnn_convolution cudnn_batch_norm convolution_overrideable _convolution
 _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention

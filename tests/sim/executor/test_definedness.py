@@ -88,3 +88,36 @@ def test_running_again_leaves_memory_as_one_run_does() -> None:
         assert seen.tolist() == [*range(8), 8]
         assert dev.launches[-1].written and len(dev.launches) == 1
         assert x[8:].isnan().all().item()
+
+
+@triton.jit
+def load_a_part(x, out, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    if HOW == "mask":
+        tl.store(out + at, value, mask=at < n)
+    elif HOW == "where":
+        tl.store(out, tl.sum(tl.where(at < n, value, 0.0)))
+    elif HOW == "sum":
+        tl.store(out, tl.sum(value))
+    elif HOW == "whole store":
+        tl.store(out + at, value)
+    elif HOW == "sum with other":
+        tl.store(out, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))
+
+
+@pytest.mark.parametrize(
+    ("how", "n", "kinds"),
+    [
+        ("mask", 9, []), ("where", 9, []), ("sum with other", 9, []), ("sum", 16, []),
+        ("sum", 9, ["undefined_value"]), ("whole store", 9, ["undefined_value"]),
+    ],
+)  # fmt: skip
+def test_inactive_lanes_of_a_masked_load_without_other_have_no_value(how: str, n: int, kinds: list[str]) -> None:
+    with sim.device("h100") as dev:
+        x, out = torch.arange(16.0, device="cuda"), torch.zeros(16, device="cuda")
+        load_a_part[(1,)](x, out, n, how, 16)
+        assert [finding.kind for finding in dev.findings] == kinds
+        assert all(finding.line for finding in dev.findings)
+        total = sum(range(n))
+        assert out.sum().item() == total  # it is zero here, whatever was tried

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import triton
@@ -141,6 +143,74 @@ def test_pointers_into_nothing(address: int) -> None:
         result = kernel.run((1, 1, 1), [values[p.name] for p in kernel.params], memory, checks=checks)
         assert [f.kind for f in result.findings] == ["out_of_bounds"]
         assert result.findings[0].count == 64
+
+
+@triton.jit
+def through_kernel(place, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    source = tl.load(place).to(tl.pointer_type(tl.float32))
+    tl.store(out + at, tl.load(source + at))
+
+
+def test_what_is_gone_is_named_so() -> None:
+    gone, place, out = torch.zeros(64), torch.zeros(1, dtype=torch.int64), torch.zeros(32)
+    place[0] = gone.data_ptr()
+    with executing() as log:
+        through_kernel[(1,)](place, torch.zeros(32), 32)
+    kernel, memory = compile_ttir(log.ttir[0]), MemoryMap()
+    for tensor in (gone, place, out):
+        memory.add(tensor.data_ptr(), tensor.nbytes, initialized=True)
+    addresses = {"place": place.data_ptr(), "out": out.data_ptr()}
+    kinds = []
+    for _ in range(2):
+        result = kernel.run((1, 1, 1), [addresses[p.name] for p in kernel.params], memory, checks=ALL)
+        kinds.append([finding.kind for finding in result.findings])
+        if not result.findings:
+            memory.remove(gone.data_ptr())
+    assert kinds == [[], ["use_after_free"]]
+
+
+@triton.jit
+def divided_kernel(out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, at // n + (at + 7) % tl.load(out + at))
+
+
+def test_a_division_by_zero_is_told_where_all_elements_make_it() -> None:
+    with executing(ALL) as log:
+        divided_kernel[(1,)](torch.zeros(32, dtype=torch.int32), 3, BLOCK=32)  # lanes alone divide by zero
+        divided_kernel[(1,)](torch.zeros(32, dtype=torch.int32), 0, BLOCK=32)
+    assert [[one.kind for one in result.findings] for result in log.results] == [[], ["division_by_zero"]]
+
+
+@triton.jit
+def hinted_kernel(x, out, START: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.max_contiguous(tl.multiple_of(tl.arange(0, BLOCK) + START, 16), 16)
+    tl.store(out + tl.arange(0, BLOCK), tl.load(x + at))
+
+
+def test_hints_that_do_not_hold() -> None:
+    x = torch.zeros(96)
+    with executing(ALL) as log:
+        for start in (0, 16, 1, 8):
+            hinted_kernel[(1,)](x, torch.zeros(64), START=start, BLOCK=64)
+    told = [[one.kind for one in result.findings] for result in log.results]
+    assert told == [[], [], ["false_hint"], []]  # four elements are moved at once, and eight is a multiple of four
+
+
+@triton.jit
+def scattered_kernel(x, out, SHARE: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at // SHARE, tl.load(x + at))
+
+
+def test_lanes_of_one_store_that_meet() -> None:
+    with executing(ALL) as log:
+        scattered_kernel[(1,)](torch.randn(32), torch.zeros(32), SHARE=1, BLOCK=32)
+        scattered_kernel[(1,)](torch.ones(32), torch.zeros(32), SHARE=4, BLOCK=32)
+        assert log.kinds() == []
+        scattered_kernel[(1,)](torch.randn(32), torch.zeros(32), SHARE=4, BLOCK=32)
+    assert log.kinds() == ["race"]
 
 
 @triton.jit
@@ -386,6 +456,35 @@ def test_counts_of_arithmetic() -> None:
     assert (first.atomics, first.max_same_address_atomics) == (3, 3)
     assert second.flops["tensor_fp16"] == 2 * 2 * 16**3
     assert third.flops["tensor_tf32"] == 2 * 2 * 16**3
+
+
+@triton.jit
+def precise_dot(a, b, c, HOW: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    start = tl.full((N, N), 0.0, tl.float32)
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), start, input_precision=HOW))
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right", "expected"),
+    [
+        ("tf32x3", 1 + 2**-11, 1 + 2**-11, 1 + 2**-10),  # one part each is 1 + 2**-10, and (2**-11)**2 is left out
+        ("tf32x3", 1 + 2**-20, 1.0, 1 + 2**-20),
+        ("bf16x3", 1 + 2**-9 + 2**-20, 1.0, 1 + 2**-9),  # sixteen bits of twenty-four
+        ("bf16x3", 1 + 2**-9, 1 + 2**-9, 1 + 2**-8),
+        ("bf16x6", 1 + 2**-9 + 2**-20, 1.0, 1 + 2**-9 + 2**-20),
+        ("bf16x6", 1 + 2**-9, 1 + 2**-9, (1 + 2**-9) ** 2),
+        ("bf16x6", math.inf, 1 + 2**-9, math.inf),
+        ("ieee", 1 + 2**-11, 1 + 2**-11, (1 + 2**-11) ** 2),
+    ],
+)
+def test_products_made_of_narrower_ones_lose_what_a_card_loses(how: str, left: float, right: float, expected: float):
+    a, b = torch.zeros(16, 16), torch.zeros(16, 16)
+    a[:, 3], b[3] = left, right
+    c = torch.zeros(16, 16)
+    with executing():
+        precise_dot[(1,)](a, b, c, HOW=how, N=16)
+    assert c.unique().tolist() == [expected]
 
 
 def test_sectors_of_strided_reads() -> None:

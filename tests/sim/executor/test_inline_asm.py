@@ -472,6 +472,12 @@ def test_programmatic_dependent_launch_and_special_registers() -> None:
         assert again.tolist() == times  # a clock tells the order, never how long the simulation takes
 
 
+def test_numbers_in_all_bases_of_ptx() -> None:
+    a = numbers(3)
+    for text, value in (("0b1011", 11), ("0B1011U", 11), ("0x1f", 31), ("017", 15), ("9", 9)):
+        assert run(f"and.b32 $0, $1, {text};", a, a, a) == [x & value for x in a]
+
+
 @pytest.mark.parametrize(
     "asm",
     [

@@ -60,7 +60,7 @@ def test_a_real_gpu_says_what_nobody_can_check_there():
     missing = {item.check: item.why for item in unchecked(parse_device("cuda:0"))}
     assert set(missing) == {
         "decoy_kernel (results disturbed)", "copy_kernel", "late_work", "race",
-        "out_of_bounds, misaligned, uninitialized",
+        "out_of_bounds, misaligned, use_after_free, uninitialized",
     }  # fmt: skip
     assert "what each launch reads and writes" in missing["copy_kernel"]
     assert all("cuda:0" in why for why in missing.values())

@@ -8,10 +8,11 @@ import drkernel.tasks.promote as promote
 from drkernel.tasks.oracle import OracleMaker, expected_output
 
 
-def test_statistics_are_those_of_the_definition():
+@pytest.mark.parametrize("shape", [(50, 70), (300, 401), (2, 301, 401)])
+def test_statistics_are_those_of_the_definition(shape):
     generator = torch.Generator().manual_seed(0)
-    exact = torch.randn(50, 70, generator=generator, dtype=torch.float64)
-    shaken = exact + 1e-6 * torch.randn(50, 70, generator=generator, dtype=torch.float64)
+    exact = torch.randn(shape, generator=generator, dtype=torch.float64)
+    shaken = exact + 1e-6 * torch.randn(shape, generator=generator, dtype=torch.float64)
     declared = exact.float()
     out = expected_output(declared, exact, shaken, "fp32")
     own, moved = (declared.double() - exact).abs(), (shaken - exact).abs()
@@ -22,8 +23,9 @@ def test_statistics_are_those_of_the_definition():
     assert out.scaled_rms(moved.clone()) == pytest.approx(4 * out.z_operand, rel=1e-9)
 
 
-def test_a_flipped_element_and_nan_are_not_regular():
-    exact = torch.linspace(-1, 1, 64, dtype=torch.float64)
+@pytest.mark.parametrize("elements", [64, 100_000])
+def test_a_flipped_element_and_nan_are_not_regular(elements):
+    exact = torch.linspace(-1, 1, elements, dtype=torch.float64)
     shaken = exact.clone()
     shaken[3] = 5.0
     flipped = expected_output(exact.float(), exact, shaken, "fp32")

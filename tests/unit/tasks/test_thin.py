@@ -45,8 +45,9 @@ def test_a_row_stays_a_row() -> None:
     assert best.changed == {"batch": (4096, 16)} and best.kept_rows
     assert best.cost.over(LIMITS) <= 1
     assert [value.shape for value in load_reference(best.source).draw_inputs(0)] == [(16, 393216)]
-    assert len(others) == 1 and others[0].changed["dim"][1] < 393216 and "batch" not in others[0].changed
+    assert len(others) == 2 and others[0].changed["dim"][1] < 393216 and "batch" not in others[0].changed
     assert not others[0].kept_rows
+    assert others[1].changed == {"batch": (4096, 4)} and others[1].kept_rows  # a second size, to see what grows
 
 
 def test_no_more_is_shortened_than_the_limits_ask_for() -> None:
@@ -155,3 +156,31 @@ def test_a_sizing_takes_no_memory_of_the_task() -> None:
     huge = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 1048576\ndim = 393216")
     best = thin_sizings(huge, LIMITS)[0]  # 1.6 TB as it stands
     assert best.cost.bytes <= LIMITS.bytes and isinstance(load_reference(best.source).draw_inputs(0)[0], torch.Tensor)
+
+
+def test_equal_numbers_in_get_inputs_are_one_size() -> None:
+    loss = "return F.cross_entropy(x, y, reduction='none')"
+    inputs = "torch.randn(4096, 8192), torch.randint(0, 8192, (4096,))"
+    best = thin_sizings(task(loss, inputs, ""), ScaleLimits(bytes=4 << 20, flops=1e9))[0]
+    x, y = load_reference(best.source).draw_inputs(0)
+    assert best.kept_rows and x.shape[1] == 8192 and x.shape[0] == y.shape[0] < 4096
+    twice = task("return torch.softmax(x + y, -1)", "torch.randn(4096, 8192), torch.randn(4096, 8192)", "")
+    best = thin_sizings(twice, ScaleLimits(bytes=4 << 20, flops=1e9))[0]
+    assert best.kept_rows and [value.shape[1] for value in load_reference(best.source).draw_inputs(0)] == [8192, 8192]
+
+
+@pytest.mark.parametrize("most", ["1025", "1000"])
+def test_an_axis_that_lengths_count_stays_or_takes_them_along(most: str) -> None:
+    ragged = "return (x * (torch.arange(x.shape[1])[None, :] < y[:, None])[:, :, None]).sum(1)"
+    inputs = f"torch.randn(2, 1024, 512), torch.randint(1, {most}, (2,))"
+    best = thin_sizings(task(ragged, inputs, ""), ScaleLimits(bytes=1 << 20, flops=1e9))[0]
+    x, lengths = load_reference(best.source).draw_inputs(0)
+    assert best.changed and int(lengths.max()) <= x.shape[1]
+
+
+def test_sizes_at_which_the_reference_does_not_run_are_not_taken() -> None:
+    loss, inputs = "return F.cross_entropy(x, y, reduction='none')", "torch.randn(N, N), torch.randint(0, N, (N,))"
+    square = task(loss, inputs, "N = 2048")
+    best = thin_sizings(square, ScaleLimits(bytes=1 << 20, flops=1e9))[0]
+    reference = load_reference(best.source)
+    reference.build(0)(*reference.draw_inputs(0))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import Emitter, vec
 from ttir_executor.lower.nest import Index, Nest, strips
 from ttir_executor.lower.rounding import from_bits, to_bits
-from ttir_executor.lower.runtime import ACQUIRE, AccessKind, EntryWord
+from ttir_executor.lower.runtime import ACQUIRE, AccessKind, Ctx, EntryWord, Kind
 from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, llvm_type, to_vec
 from ttir_executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ttir_executor.lower.function import Lowering
 
 
+WARP_LANES = 32
 MAX_SYNCHRONISING = 64
 """elements of the largest block of atomics or volatile loads that may order programs"""
 
@@ -80,6 +82,8 @@ class Lanes:
     numel: int
     """elements of the whole access"""
     how: AccessKind = AccessKind.LOAD
+    warp: str = "0"
+    """the number of the warp that stores them, where its requests count one by one"""
 
     @property
     def bits(self) -> int:
@@ -102,7 +106,13 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
         address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
         op.results[0].type.numel, AccessKind.VOLATILE if is_volatile(op) and low.checked else AccessKind.LOAD,
     )  # fmt: skip
-    raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
+    _watch_hints(low, nest, lanes, op.operands[0])
+    if low.checked and len(op.operands) == 2:
+        low.unfilled.append(lanes.site)
+        filled, ty = low.context("fill", Ctx.FILL), f"i{lanes.bits}"
+        raw_other = low.e.splat(filled if ty == "i64" else low.e.cast("trunc", "i64", filled, ty), width, ty)
+    else:
+        raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
     raw = _load_bits(low, lanes, raw_other)
     text = from_memory(low.e, raw, pointee, width)
     ty = llvm_type(pointee)
@@ -160,7 +170,26 @@ def _call_lanes(low: Lowering, how: AccessKind, lanes: Lanes) -> None:
         ("i64", str(lanes.site)),
         ("i64", str(lanes.size)),
         ("i64", str(int(how))),
+        ("i64", lanes.warp),
     )
+
+
+def warp_of(e: Emitter, shape: tuple[int, ...], index: Index) -> str:
+    """The number, from 1, of the warp that stores a strip of a block with one axis; "0" for other blocks.
+
+    A store goes to L2 as each warp asks for it, while loads of the same sector meet in L1. Warps hold neighbouring
+    elements where a block has one axis; of several axes Triton's layout puts the one along memory first, whichever it
+    is. Elements that follow each other in memory are a run, and counted as a whole.
+    """
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+    if len(long) != 1 or shape[long[0]] <= WARP_LANES:
+        return "0"
+    along = index[long[0]]
+    first = to_vec(e, along, 1) if isinstance(along, Uni) else along.base if isinstance(along, Lin) else None
+    if first is None:
+        return "0"
+    wide = e.cast("zext", "i32", first, "i64") if first.startswith("%") else first
+    return e.bin("add", "i64", e.bin("lshr", "i64", wide, str(WARP_LANES.bit_length() - 1)), "1")
 
 
 def mask_bits(e: Emitter, lanes: Lanes) -> str:
@@ -286,7 +315,9 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
         low.site(op, pointer),
         low.entry_of(pointer),
         pointer.type.numel,
+        warp=warp_of(e, pointer.type.shape or (), nest.index),
     )
+    _watch_hints(low, nest, lanes, pointer)
     raw = to_memory(e, to_vec(e, data, nest.width), pointee, nest.width)
     vt = vec(nest.width, f"i{lanes.bits}")
     fast = fast_condition(low, lanes)
@@ -312,7 +343,50 @@ def _slow_store(low: Lowering, lanes: Lanes, raw: str, vt: str) -> None:
     address = to_vec(e, lanes.address, lanes.width)
     e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
     e.do(f"store {vt} {raw}, ptr %lanes.data, align 64")
+    if low.checked and lanes.width > 1:
+        e.call(
+            "dk_clash", "void", ("ptr", "%ctx"), ("ptr", "%lanes.addr"), ("ptr", "%lanes.data"),
+            ("i64", mask_bits(e, lanes)), ("i64", str(lanes.site)), ("i64", str(lanes.size)),
+            ("i64", lanes.known.base if lanes.known is not None else "0"),
+        )  # fmt: skip
     _call_lanes(low, AccessKind.STORE, lanes)
+
+
+def _watch_hints(low: Lowering, nest: Nest, lanes: Lanes, pointer: Value) -> None:
+    """Record an access whose offsets are not as ``tl.multiple_of`` and ``tl.max_contiguous`` say: a GPU may move what
+    lies beside its first element instead. Of unmasked accesses of blocks with one axis."""
+    count = _hinted(pointer, lanes.size)
+    if not low.checked or lanes.mask is not None or count < 2 or lanes.width < count:
+        return
+    e, base = low.e, nest.eval(pointer.op.operands[0])  # type: ignore[union-attr]
+    if not isinstance(base, Uni):
+        return
+    vt, width = vec(lanes.width, "i64"), lanes.width
+    address = to_vec(e, lanes.address, width)
+    first = ", ".join(f"i32 {lane - lane % count}" for lane in range(width))
+    leader = e.op(f"shufflevector {vt} {address}, {vt} {address}, <{width} x i32> <{first}>")
+    steps = "<" + ", ".join(f"i64 {lane % count * lanes.size}" for lane in range(width)) + ">"
+    beside = e.bin("icmp eq", vt, address, e.bin("add", vt, leader, steps))
+    odd = e.bin("and", vt, leader, e.splat(str(count * lanes.size - 1), width, "i64"))
+    whole = e.bin("icmp eq", vt, odd, e.splat("0", width, "i64"))
+    both = e.cast("bitcast", f"<{width} x i1>", e.bin("and", vec(width, "i1"), beside, whole), f"i{width}")
+    fine = e.bin("icmp eq", f"i{width}", both, "-1")
+    unaligned = e.bin("icmp ne", "i64", e.bin("and", "i64", base.val, "15"), "0")  # then nothing was said of it
+    low.note_unless(e.bin("or", "i1", fine, unaligned), Kind.HINT, lanes.site)
+
+
+def _hinted(pointer: Value, size: int) -> int:
+    """How many elements a thread may move at once because a hint says so; 0 where none does."""
+    op = pointer.op
+    if op is None or op.name != "tt.addptr" or len(pointer.type.shape or ()) != 1:
+        return 0
+    base, offset = (operand.op for operand in op.operands)
+    if base is None or base.name != "tt.splat" or offset is None:
+        return 0
+    said = [
+        re.fullmatch(r"dense<(\d+)>", offset.attrs.get(f"tt.{name}", "")) for name in ("contiguity", "divisibility")
+    ]
+    return min(16 // size, *(int(one[1]) if one is not None else 0 for one in said))
 
 
 def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:

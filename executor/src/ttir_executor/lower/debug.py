@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttir_executor.lower.nest import strips
+from ttir_executor.lower.runtime import Kind
 from ttir_executor.lower.strip import llvm_type, to_vec
 from ttir_executor.ttir.ir import Op
 
@@ -22,12 +23,7 @@ def device_assert(low: Lowering, op: Op) -> None:
         if nest.width > 1:
             bits = e.cast("bitcast", f"<{nest.width} x i1>", text, f"i{nest.width}")
             text = e.bin("icmp eq", f"i{nest.width}", bits, "-1")
-        bad, fine = e.new_label("assert_bad"), e.new_label("assert_fine")
-        e.branch(text, fine, bad, likely=True)
-        e.start(bad)
-        e.call("dk_assert", "void", ("ptr", "%ctx"), ("i64", str(site)))
-        e.jump(fine)
-        e.start(fine)
+        low.note_unless(text, Kind.ASSERT, site)
 
 
 def device_print(low: Lowering, op: Op) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import WIDTH, Emitter, vec
@@ -17,23 +18,44 @@ if TYPE_CHECKING:
 _COLUMNS = 4
 """register block: rows x (columns strips); 24 accumulators of 32 vector registers"""
 
+_SPLITS = {
+    "tf32x3": ("tf32", 2, ((1, 0), (0, 1))),
+    "bf16x3": ("bf16", 2, ((1, 0), (0, 1))),
+    "bf16x6": ("bf16", 3, ((1, 1), (2, 0), (0, 2), (1, 0), (0, 1))),
+}
+"""precision of an fp32 product made of narrower ones -> format and number of an operand's parts, largest first; which
+parts are multiplied before the largest two, in the order in which Triton adds them up"""
+
 
 def dot(low: Lowering, op: Op) -> None:
     """``D = A · B + C`` of the last two dimensions; leading ones are a batch.
 
     Narrow floats multiply exactly and accumulate in float; tf32 drops the low 13 mantissa bits of its inputs as the
-    tensor core does.
+    tensor core does. tf32x3, bf16x3 and bf16x6 split their inputs into narrower parts, and leave products of small
+    parts out.
     """
     a, b, c = op.operands[:3]
     if a.type.shape is None or b.type.shape is None:
         raise TTIRError("tt.dot of an operand that is not a matrix")
     accumulate = _accumulator(op, a.type, op.results[0].type)
     count_products(low.cost, op)
-    multiply(low, op, _operand(low, op, a, accumulate), _operand(low, op, b, accumulate), c)
+    split = _SPLITS.get(op.attrs.get("inputPrecision", "ieee")) if a.type.elem == "f32" else None
+    if split is None:
+        multiply(low, op, _operand(low, op, a, accumulate), _operand(low, op, b, accumulate), c)
+        return
+    kind, count, pairs = split
+    left, right = _parts(low, a, kind, count), _parts(low, b, kind, count)
+    multiply(low, op, left[0], right[0], c, [(left[i], right[j]) for i, j in pairs])
 
 
-def multiply(low: Lowering, op: Op, left: Buffer, right: Buffer, c: Value) -> None:
-    """Bind the result of ``op`` to the product of two operands in the accumulator's type, plus ``c``."""
+def multiply(
+    low: Lowering, op: Op, left: Buffer, right: Buffer, c: Value, before: Sequence[tuple[Buffer, Buffer]] = ()
+) -> None:
+    """Bind the result of ``op`` to the product of two operands in the accumulator's type, plus ``c``.
+
+    ``before``: products that are summed up before; where that sum is NaN (of what is left of an infinity), it counts
+    for nothing.
+    """
     result = op.results[0]
     *batch, m, n = result.type.shape or ()
     k = (left.type.shape or ())[-1]
@@ -42,7 +64,8 @@ def multiply(low: Lowering, op: Op, left: Buffer, right: Buffer, c: Value) -> No
     with low.e.loop(batches) as outer:
         head = split_index(low.e, Uni(outer.var, "i32"), tuple(batch), 1)
         offsets = [_offset(low.e, outer.var, size) for size in (m * k, k * n, m * n)]
-        _matrix(low, c, result.type, (left, right, out), offsets, (m, n, k), head, llvm_type(result.type))
+        products = [*before, (left, right)]
+        _matrix(low, c, result.type, products, out, offsets, (m, n, k), head, llvm_type(result.type))
     low.env[result] = out
 
 
@@ -103,8 +126,23 @@ def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
     return buffer
 
 
-def _matrix(low: Lowering, c: Value, type_: Type, buffers, offsets, sizes, head, accumulate: str) -> None:  # type: ignore[no-untyped-def]
-    """One matrix product, tile by tile of the register block."""
+def _parts(low: Lowering, value: Value, kind: str, count: int) -> list[Buffer]:
+    """An operand as a sum of numbers of a narrower format, each rounded from what those before it leave."""
+    assert value.type.shape is not None
+    e = low.e
+    buffers = [low.allocate(Type("f32", value.type.shape)) for _ in range(count)]
+    with strips(low, value.type.shape) as nest:
+        ft, left = vec(nest.width, "float"), to_vec(e, nest.eval(value), nest.width)
+        for place, buffer in enumerate(buffers):
+            part = round_to(e, left, kind, nest.width)
+            nest.write(buffer, Uni(part, "float") if nest.width == 1 else Vec(part, "float"))
+            if place < count - 1:
+                left = e.bin("fsub", ft, left, part)
+    return buffers
+
+
+def _matrix(low: Lowering, c: Value, type_: Type, products, out, offsets, sizes, head, accumulate: str) -> None:  # type: ignore[no-untyped-def]
+    """One matrix product, or several that are added up, tile by tile of the register block."""
     m, n, _k = sizes
     width = min(WIDTH if accumulate != "double" else 8, n)
     columns = max(d for d in (1, 2, _COLUMNS) if width * d <= n)
@@ -118,17 +156,32 @@ def _matrix(low: Lowering, c: Value, type_: Type, buffers, offsets, sizes, head,
                 column = _plus(e, j.var, q * width)
                 nest = _nest(low, c, head, row, column, width)
                 accumulators.append(to_vec(e, nest.eval(c), width))
-        sums = _inner(low, buffers, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, accumulators)
+        *before, last = products
+        zero = constant(0.0, width, accumulate)
+        sums = [zero] * len(accumulators) if before else accumulators
+        for pair in before:
+            sums = _inner(low, pair, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, sums)
+        if before:
+            sums = [_not_nan(e, text, zero, width, accumulate) for text in sums]
+        sums = _inner(low, last, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, sums)
+        if before:
+            pairs = zip(sums, accumulators, strict=True)
+            sums = [e.bin("fadd", vec(width, accumulate), text, start) for text, start in pairs]
         for r in range(rows):
             for q in range(columns):
                 text = (
                     round_to(e, sums[r * columns + q], type_.elem, width) if type_.is_float else sums[r * columns + q]
                 )
                 place = _place(e, offsets[2], _plus(e, i.var, r), n, _plus(e, j.var, q * width))
-                pointer = e.op(f"getelementptr {accumulate}, ptr {buffers[2].pointer}, i32 {place}")
+                pointer = e.op(f"getelementptr {accumulate}, ptr {out.pointer}, i32 {place}")
                 e.do(
                     f"store {vec(width, accumulate)} {text}, ptr {pointer}, align {8 if accumulate == 'double' else 4}"
                 )
+
+
+def _not_nan(e: Emitter, text: str, zero: str, width: int, ty: str) -> str:
+    vt = vec(width, ty)
+    return e.op(f"select {vec(width, 'i1')} {e.bin('fcmp uno', vt, text, text)}, {vt} {zero}, {vt} {text}")
 
 
 def _nest(low: Lowering, c: Value, head: Index, row: str, column: str, width: int) -> Nest:

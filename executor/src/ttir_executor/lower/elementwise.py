@@ -27,7 +27,9 @@ _FLOAT_EXTREMA = {"arith.maximumf": "maximum", "arith.minimumf": "minimum", "ari
 _INT_BINARY = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "xor"}
 _INT_EXTREMA = {"arith.maxsi": "smax", "arith.minsi": "smin", "arith.maxui": "umax", "arith.minui": "umin"}
 _SHIFTS = {"arith.shli": "shl", "arith.shrsi": "ashr", "arith.shrui": "lshr"}
-_DIVISIONS = {"arith.divsi": "sdiv", "arith.divui": "udiv", "arith.remsi": "srem", "arith.remui": "urem"}
+_QUOTIENTS = {"arith.divsi": "sdiv", "arith.divui": "udiv", "arith.remsi": "srem", "arith.remui": "urem"}
+DIVISIONS = frozenset((*_QUOTIENTS, "arith.ceildivsi"))
+"""of integers"""
 _MATH = {"math.exp": "exp", "math.exp2": "exp2", "math.log": "log", "math.log2": "log2", "math.sin": "sin",
          "math.cos": "cos", "math.tan": "tan", "math.tanh": "tanh", "math.erf": "erf", "math.sqrt": "sqrt",
          "math.rsqrt": "rsqrt", "math.floor": "floor", "math.ceil": "ceil", "math.absf": "fabs",
@@ -41,7 +43,7 @@ _OTHER = {"arith.addi", "arith.subi", "arith.muli", "tt.addptr", "arith.select",
           "arith.negf", "math.fma", "tt.mulhiui", "tt.clampf", "math.absi", "tt.extern_elementwise",
           "arith.ceildivsi", "math.ctlz", "math.ctpop", "math.cttz"}  # fmt: skip
 ELEMENTWISE = frozenset(
-    {*_FLOAT_BINARY, *_FLOAT_EXTREMA, *_INT_BINARY, *_INT_EXTREMA, *_SHIFTS, *_DIVISIONS, *_MATH, *_CASTS, *_OTHER}
+    {*_FLOAT_BINARY, *_FLOAT_EXTREMA, *_INT_BINARY, *_INT_EXTREMA, *_SHIFTS, *_QUOTIENTS, *_MATH, *_CASTS, *_OTHER}
 )
 """operations that act on each element alone"""
 
@@ -110,8 +112,8 @@ def compute(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, w
         return e.call(f"llvm.{_INT_EXTREMA[name]}.{suffix(width, ty)}", vt, (vt, a[0]), (vt, a[1]))
     if name in _SHIFTS:
         return _shift(e, _SHIFTS[name], a, ty, width)
-    if name in _DIVISIONS or name == "arith.ceildivsi":
-        return divide(e, _DIVISIONS.get(name, "ceil"), a, ty, width)
+    if name in DIVISIONS:
+        return divide(e, _QUOTIENTS.get(name, "ceil"), a, ty, width)
     if name in _MATH:
         return round_to(e, math_call(e, _MATH[name], a, ty, width), result.elem, width)
     if name in _CASTS:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from ttir_executor.lower import access, atomics, combine, debug, dot, dot_scaled, inline_asm, touch
 from ttir_executor.lower import branches as control
 from ttir_executor.lower.block_cost import BlockCost, count_operation
-from ttir_executor.lower.elementwise import ELEMENTWISE, apply
+from ttir_executor.lower.elementwise import ELEMENTWISE
 from ttir_executor.lower.emit import Emitter, float_literal
 from ttir_executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from ttir_executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
 from ttir_executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
-from ttir_executor.lower.runtime import Ctx, Status
-from ttir_executor.lower.strip import Strip, Uni, llvm_type
+from ttir_executor.lower.runtime import Ctx, Kind, Status
+from ttir_executor.lower.strip import Strip, Uni, int_literal, llvm_type
 from ttir_executor.ttir.attributes import split_top
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, TTIRError, Type, UnsupportedTTIR, Value
 
@@ -58,6 +58,8 @@ class Lowered:
     reads_clock: bool
     dynamic_pointers: bool
     """whether some address does not derive from one known argument"""
+    unfilled: tuple[Site, ...]
+    """masked loads without ``other``"""
 
 
 class Lowering:
@@ -82,6 +84,7 @@ class Lowering:
         self.entries: dict[Value, access.KnownEntry] = {}
         self.globals: list[str] = []
         self.dynamic = False
+        self.unfilled: list[int] = []
         self.labels: dict[str, str] = {}
 
     # ---- whole function
@@ -128,6 +131,7 @@ class Lowering:
             has_prints=any(op.name == "tt.print" for op in ops),
             reads_clock=any(clock in op.attrs.get("asm", "") for op in ops for clock in inline_asm.CLOCKS),
             dynamic_pointers=self.dynamic,
+            unfilled=tuple(self.sites[site] for site in self.unfilled),
         )
 
     def _prologue(self) -> None:
@@ -259,7 +263,7 @@ class Lowering:
             return
         nest = Nest(self, 1, (), Uni("0", "i32"), ())
         if op.name in ELEMENTWISE:
-            result: Strip = apply(self.e, op, [nest.eval(operand) for operand in op.operands], 1)
+            result: Strip = nest.eval_op(op, value, ())
         elif op.name == "tt.unsplat":
             result = nest.eval(op.operands[0], tuple(Uni("0", "i32") for _ in op.operands[0].type.shape or ()))
         elif op.name in ("tt.load", "ub.poison"):
@@ -355,6 +359,25 @@ class Lowering:
     def scalar(self, value: Value) -> str:
         """The register of a scalar."""
         return control.scalar(self, value)
+
+    def watch_divisor(self, op: Op, divisor: Strip) -> None:
+        """Record an integer division by a zero that is the same for all elements. Lanes of a block may divide by zero
+        where nothing looks at their quotient."""
+        if not isinstance(divisor, Uni) or int_literal(divisor.val) not in (None, 0):
+            return
+        site = self.site(op, None)  # in every build: programs of one launch that are not examined share its tables
+        if self.checked:
+            self.note_unless(self.e.bin("icmp ne", divisor.ty, divisor.val, "0"), Kind.DIVISION, site)
+
+    def note_unless(self, fine: str, kind: Kind, site: int) -> None:
+        """Record a finding where a flag is off."""
+        e = self.e
+        bad, after = e.new_label("bad"), e.new_label("after")
+        e.branch(fine, after, bad, likely=True)
+        e.start(bad)
+        e.call("dk_note", "void", ("ptr", "%ctx"), ("i64", str(int(kind))), ("i64", str(site)))
+        e.jump(after)
+        e.start(after)
 
     def zero(self, ty: str) -> str:
         """A literal zero."""

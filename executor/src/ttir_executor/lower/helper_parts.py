@@ -1,7 +1,8 @@
 """Pieces of LLVM IR that several native helpers share.
 
 The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have the arguments ``%ctx``, ``%addrs``,
-``%n``, ``%bits`` and ``%size``, and set ``%is_store``; the address of the lane at hand is ``%addr``.
+``%n``, ``%bits``, ``%size`` and ``%warp``, and set ``%is_store``; the address of the lane at hand is ``%addr``.
+``%warp`` is the number of the warp whose lanes these are, from 1, or 0 where that does not matter (:func:`warp_of`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from ttir_executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SECTOR_BYTES, 
 
 _MIX = -7046029254386353131
 """an odd number near 2**64 over the golden ratio: spreads neighbours over a table"""
+_WARP_MIX = 6364136223846793005
 
 
 def within(entry: str) -> str:
@@ -30,7 +32,9 @@ def lanes_begin() -> str:
   %pid.high = shl i64 %pid, 43
   %stores = zext i1 %is_store to i64
   %stores.high = shl i64 %stores, 42
-  %whose = or i64 %pid.high, %stores.high
+  %whose.both = or i64 %pid.high, %stores.high
+  %warp.spread = mul i64 %warp, {_WARP_MIX}
+  %whose = xor i64 %whose.both, %warp.spread
 """
 
 

@@ -73,8 +73,8 @@ define internal void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 %addr, i64 %
 start:
 {_append(Ctx.N_FINDINGS, Ctx.MAX_FINDINGS, Ctx.FINDINGS, FINDING_WORDS,
          ["i64 %kind", "i64 %site", "i64 %pid", "i64 %addr", "i64 %base", "i64 %size"])}}}
-define void @dk_assert(ptr %ctx, i64 %site) {{
-  call void @dk_record(ptr %ctx, i64 {Kind.ASSERT}, i64 %site, i64 0, i64 0, i64 0)
+define void @dk_note(ptr %ctx, i64 %kind, i64 %site) {{
+  call void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 0, i64 0, i64 0)
   ret void
 }}
 define void @dk_print(ptr %ctx, i64 %site, i64 %flat, double %value) {{
@@ -197,7 +197,8 @@ def _move(size: int, store: bool) -> str:
 _LANES = f"""
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.ctpop.i64(i64)
-define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
+define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how, \
+i64 %warp) {{
 start:
   %is_store = icmp eq i64 %how, {AccessKind.STORE}
   %low = sub i64 %size, 1
@@ -262,6 +263,53 @@ done:
 }}
 """
 
+_CLASH = f"""
+define void @dk_clash(ptr %ctx, ptr %addrs, ptr %data, i64 %bits, i64 %site, i64 %size, i64 %base) noinline {{
+start:
+  br label %one
+one:
+  %rest = phi i64 [ %bits, %start ], [ %others, %one.next ]
+  %some = icmp ne i64 %rest, 0
+  br i1 %some, label %first, label %done
+first:
+  %i = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
+  %less = sub i64 %rest, 1
+  %others = and i64 %rest, %less
+  %ip = getelementptr i64, ptr %addrs, i64 %i
+  %addr = load i64, ptr %ip
+  %i.off = mul i64 %i, %size
+  %mine = getelementptr i8, ptr %data, i64 %i.off
+  br label %two
+two:
+  %left = phi i64 [ %others, %first ], [ %left1, %two.next ]
+  %more = icmp ne i64 %left, 0
+  br i1 %more, label %second, label %one.next
+second:
+  %j = call i64 @llvm.cttz.i64(i64 %left, i1 true)
+  %left.less = sub i64 %left, 1
+  %left1 = and i64 %left, %left.less
+  %jp = getelementptr i64, ptr %addrs, i64 %j
+  %other = load i64, ptr %jp
+  %meet = icmp eq i64 %addr, %other
+  br i1 %meet, label %values, label %two.next
+values:
+  %j.off = mul i64 %j, %size
+  %theirs = getelementptr i8, ptr %data, i64 %j.off
+  %differ = call i32 @memcmp(ptr %mine, ptr %theirs, i64 %size)
+  %same = icmp eq i32 %differ, 0
+  br i1 %same, label %two.next, label %clash
+clash:
+{_report(Kind.RACE_LANES)}  br label %done
+two.next:
+  br label %two
+one.next:
+  br label %one
+done:
+  ret void
+}}
+"""
+"""two lanes of a strip that store different values to one place"""
+
 _CLOCK = f"""
 declare i32 @clock_gettime(i32, ptr)
 define i1 @dk_late(ptr %ctx) noinline {{
@@ -279,14 +327,14 @@ start:
 """
 """CLOCK_MONOTONIC against the launch's deadline"""
 
-SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", "dk_sync", "dk_sort",
+SYMBOLS = ("dk_late", "dk_note", "dk_print", "dk_atomic", "dk_lanes", "dk_clash", "dk_run", "dk_sync", "dk_sort",
            *TOUCH_SYMBOLS)  # fmt: skip
 """what kernels call"""
 
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + RUN + _CLOCK + SORT + touch_helpers()
+    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + _CLASH + RUN + _CLOCK + SORT + touch_helpers()
 
 
 # ---- sorting

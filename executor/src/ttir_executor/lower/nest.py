@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from ttir_executor.lower.elementwise import ELEMENTWISE, apply
+from ttir_executor.lower.elementwise import DIVISIONS, ELEMENTWISE, apply
 from ttir_executor.lower.emit import WIDTH, Emitter, float_literal, vec
 from ttir_executor.lower.rounding import constant_from_hex, round_constant
 from ttir_executor.lower.strip import (
@@ -94,7 +94,10 @@ class Nest:
     def eval_op(self, op: Op, value: Value, index: Index) -> Strip:
         """The operation itself at ``index``, whatever is known of its result."""
         if op.name in ELEMENTWISE:
-            return apply(self.low.e, op, [self.eval(operand, index) for operand in op.operands], self.width)
+            operands = [self.eval(operand, index) for operand in op.operands]
+            if op.name in DIVISIONS:
+                self.low.watch_divisor(op, operands[1])
+            return apply(self.low.e, op, operands, self.width)
         if op.name == "arith.constant":
             return self._constant(op, value.type, index)
         if op.name == "tt.load":

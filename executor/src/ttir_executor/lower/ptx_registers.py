@@ -12,7 +12,7 @@ from ttir_executor.lower.rounding import constant
 from ttir_executor.ttir.ir import UnsupportedTTIR
 from ttir_executor.ttir.ptx import Statement, shown
 
-_NUMBER = re.compile(r"^[-+]?(?:0[xX][0-9a-fA-F]+|\d+)U?$")
+_NUMBER = re.compile(r"^[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _HEX_FLOAT = re.compile(r"^0([fFdD])([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
 _DECIMAL = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+[eE][-+]?\d+|\d+\.\d*[eE][-+]?\d+)$")
 

@@ -34,6 +34,8 @@ def round_to(e: Emitter, text: str, elem: str, width: int) -> str:
         return e.cast("fpext", vec(width, "half"), half, vec(width, "float"))
     if elem == "bf16":
         return _round_bits(e, text, 16, width)
+    if elem == "tf32":
+        return _round_away(e, text, 13, width)
     if elem in _FP8:
         return _round_fp8(e, text, elem, width)
     raise UnsupportedTTIR(f"the float format {elem}")
@@ -52,6 +54,16 @@ def _round_bits(e: Emitter, text: str, drop: int, width: int) -> str:
     )
     chosen = e.op(f"select {vec(width, 'i1')} {nan}, {it} {quiet}, {it} {rounded}")
     return e.cast("bitcast", it, chosen, ft)
+
+
+def _round_away(e: Emitter, text: str, drop: int, width: int) -> str:
+    """Round to nearest by dropping ``drop`` mantissa bits, ties away from zero, as ``cvt.rna`` does."""
+    ft, it = vec(width, "float"), int_vec(width, 32)
+    bits = e.bin("add", it, e.cast("bitcast", ft, text, it), constant(1 << (drop - 1), width, "i32"))
+    rounded = e.cast("bitcast", it, e.bin("and", it, bits, constant(-(1 << drop), width, "i32")), ft)
+    size = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
+    finite = e.bin("fcmp olt", ft, size, constant(float("inf"), width, "float"))
+    return e.op(f"select {vec(width, 'i1')} {finite}, {ft} {rounded}, {ft} {text}")
 
 
 def _round_fp8(e: Emitter, text: str, elem: str, width: int) -> str:

@@ -79,6 +79,8 @@ class Ctx(IntEnum):
     """the counters of BLOCKS after the last program that ended"""
     CLASSES = 46
     """by class of programs of like work: how many there are, and their sum of each counter of BLOCKS"""
+    FILL = 47
+    """what a masked load without ``other`` gives to its inactive lanes"""
     SIZE = 48
 
 
@@ -138,6 +140,9 @@ class Kind(IntEnum):
     READ_ONLY = 6
     ASSERT = 7
     RACE_ATOMIC = 8
+    RACE_LANES = 9
+    DIVISION = 10
+    HINT = 11
 
 
 SEGMENT_BITS = (1 << 30) - 1

@@ -20,6 +20,7 @@ from ttir_executor.lower.access import (
     mask_bits,
     run_condition,
     to_memory,
+    warp_of,
 )
 from ttir_executor.lower.axes import run_axis
 from ttir_executor.lower.emit import WIDTH, vec
@@ -144,7 +145,7 @@ class _Access:
         e.start(yes)
         nbytes = lanes.width * lanes.size
         if by_sector:
-            e.branch(self._sectors(found[1], nbytes), done, no, likely=True)
+            e.branch(self._sectors(found[1], nbytes, "0"), done, no, likely=True)
         else:
             self._mark(found[1], nbytes)
             e.jump(done)
@@ -161,12 +162,12 @@ class _Access:
         e.jump(done)
         e.start(done)
 
-    def _sectors(self, base: str, nbytes: int) -> str:
+    def _sectors(self, base: str, nbytes: int, warp: str) -> str:
         """Note and count the sectors of a run as lane by lane; false where it is not within one allocation."""
         entry = self.known.entry if self.known is not None else "null"
         return self.low.e.call(
             "dk_touch_run", "i1", ("ptr", "%ctx"), ("ptr", entry), ("i64", base), ("i64", str(nbytes)),
-            ("i64", str(self.site)), ("i64", str(int(self.how))),
+            ("i64", str(self.site)), ("i64", str(int(self.how))), ("i64", warp),
         )  # fmt: skip
 
     def in_strips(self, wide: Nest) -> None:
@@ -188,7 +189,9 @@ class _Access:
         uniform = isinstance(address, Uni) and isinstance(active, (Uni, type(None)))
         size = elem_bytes(self.pointer.type.pointee or "i8")
         width = 1 if uniform else nest.width
-        return Lanes(address, active, width, size, self.site, self.known, self.pointer.type.numel)
+        stores = self.how is AccessKind.STORE
+        warp = warp_of(self.low.e, self.pointer.type.shape or (), nest.index) if stores else "0"
+        return Lanes(address, active, width, size, self.site, self.known, self.pointer.type.numel, warp=warp)
 
     def _mark(self, base: str, nbytes: int) -> None:
         """Note the sectors of a run, as the running group's."""
@@ -215,7 +218,7 @@ class _Access:
             "dk_touch", "void",
             ("ptr", "%ctx"), ("ptr", self.known.entry if self.known is not None else "null"), ("ptr", "%lanes.addr"),
             ("i64", str(assumed)), ("i64", active), ("i64", str(lanes.site)), ("i64", str(lanes.size)),
-            ("i64", str(int(self.how))),
+            ("i64", str(int(self.how))), ("i64", lanes.warp),
         )  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from ttir_executor.lower.runtime import AccessKind, Ctx, EntryWord, Kind
 TOUCH_SYMBOLS = ("dk_touch", "dk_touch_run", "dk_place", "dk_histogram")
 
 _TOUCH = f"""
-define void @dk_touch(ptr %ctx, ptr %entry, ptr %addrs, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
+define void @dk_touch(ptr %ctx, ptr %entry, ptr %addrs, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how, \
+i64 %warp) {{
 start:
   %is_store = icmp eq i64 %how, {AccessKind.STORE}
   %is_atomic = icmp eq i64 %how, {AccessKind.ATOMIC}
@@ -71,7 +72,7 @@ return:
 """
 
 _TOUCH_RUN = f"""
-define i1 @dk_touch_run(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how) {{
+define i1 @dk_touch_run(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how, i64 %warp) {{
 start:
   %is_store = icmp eq i64 %how, {AccessKind.STORE}
 {_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8

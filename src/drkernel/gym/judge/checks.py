@@ -12,6 +12,7 @@ mixed        new tensors with zeros, ties, denormals, outliers   what is right f
 repeated     the first call again, memory poisoned another way,  luck with old memory, nondeterminism, luck with
              programs in a secret order                          the order of programs
 reweighted   the first call again, other weights                 results or weights kept from earlier
+renumbered   the first call again, other plain numbers           numbers that are assumed, not read
 ===========  ==================================================  ===================================================
 
 The first call is ``fresh`` on the task's own distribution. The order and number of the others, and the place of the
@@ -31,7 +32,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.expected import ExpectedSide, same_bytes
+from drkernel.gym.judge.expected import ExpectedSide, same_value
 from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
 from drkernel.gym.session.protocol import Session
 from drkernel.sim.gpu.engine import Schedule
@@ -44,8 +45,8 @@ from drkernel.tasks.sharing import TensorMemory, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
 T = TypeVar("T")
-Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted"]
-DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed")
+Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted", "renumbered"]
+DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed", "renumbered")
 """calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
 """calls with new contents drawn as the task draws them: any of them may be the timed one"""
@@ -61,6 +62,7 @@ HOW: dict[str, str] = {
     "mixed": "new tensors with zeros, ties, denormals and outliers",
     "repeated": "new tensors with equal contents",
     "reweighted": "equal inputs, other weights",
+    "renumbered": "equal tensors, other numbers",
 }
 
 
@@ -110,13 +112,14 @@ def bytes_of_outputs(oracle: Oracle) -> int:
     return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
-def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
+def plan_calls(checks: int, has_weights: bool, has_numbers: bool, seed: int) -> list[Mode]:
     """Modes of the calls after the first, in a secret order."""
     rng = random.Random(seed)
     modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
     while len(modes) < checks - 1:
         modes.append(rng.choice(("fresh", "overwritten", "patched")))
     modes += ["anew", "stressed", "mixed", "repeated"]
+    modes += ["renumbered"] * has_numbers
     modes += ["repeated"] * (rng.random() < 0.25)
     rng.shuffle(modes)
     # the weights of every earlier call must be known to be right before they change
@@ -187,7 +190,7 @@ class Checker:
         self.session.most_output_bytes = SLACK_BYTES + 2 * bytes_of_outputs(case.oracle)
         schedule = Schedule(self.side.seeds("schedule", index), permuted=mode == "repeated")
         result = self.session.call(arguments, poison=poison, forms=forms_of(case.oracle), schedule=schedule)
-        checked = Checked(index, mode, case, result, compare(values_of(result), case.oracle, self.side.rule))
+        checked = Checked(index, mode, case, result, self._compared(mode, case, result))
         self.calls.append(checked)
         self._check_device(checked)
         self._check_form(checked)
@@ -201,6 +204,14 @@ class Checker:
         elif mode == "repeated":
             self._check_determinism(checked)
         return checked.passed
+
+    def _compared(self, mode: Mode, case: ReferenceCall, result: CallResult) -> Correctness:
+        """Compare the outputs; those of a repeated call that are the first's bit by bit are as right as they were."""
+        if mode == "repeated" and case is self.calls[0].case:
+            before, now = values_of(self.calls[0].result), values_of(result)
+            if list(map(type, before)) == list(map(type, now)) and all(map(same_value, before, now)):
+                return self.calls[0].correctness
+        return compare(values_of(result), case.oracle, self.side.rule)
 
     def _prepare(self, index: int, first: ReferenceCall, then: Mode | None) -> None:
         """While the candidate works on call ``index``: price the previous call and draw the next."""
@@ -220,9 +231,9 @@ class Checker:
         if mode in ("repeated", "reweighted"):
             assert first is not None, "the first call is a fresh one"
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
-        if mode == "patched":
+        if mode in ("patched", "renumbered"):
             assert first is not None, "the first call is a fresh one"
-            return self.side.patched(index, first)
+            return (self.side.patched if mode == "patched" else self.side.renumbered)(index, first)
         if mode in ("anew", "overwritten"):  # these are timed: as the task draws it, and new in every place
             return self.side.call(index, "declared")
         if mode == "stressed":
@@ -247,7 +258,10 @@ class Checker:
         for handle, value in zip(_leaves(before), _leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
-        return [_with_values(h, v) for h, v in zip(before, inputs, strict=True)]
+        return [
+            tree_map(lambda handle, value: handle if isinstance(handle, int) else Plain(value), *pair)
+            for pair in zip(before, inputs, strict=True)
+        ]
 
     # ---- what else a call must satisfy
 
@@ -263,7 +277,7 @@ class Checker:
         if record is None:
             return
         if record.fault is not None:
-            detail = CandidateError(type="DeviceFault", message=f"an illegal memory access was hidden: {record.fault}")
+            detail = CandidateError(type="DeviceFault", message=f"a fault of the device was hidden: {record.fault}")
             raise SessionError("runtime_error", detail, record)
         races = [finding for finding in record.findings if finding.kind == "race" and finding.severity == "error"]
         if races:
@@ -337,7 +351,7 @@ class Checker:
         for earlier in self.calls[:-1]:
             if not earlier.passed or not _is_answer_of(values, earlier, self.side):
                 continue
-            if earlier.case.inputs is not checked.case.inputs:
+            if earlier.case.inputs is not checked.case.inputs and checked.mode != "renumbered":
                 self.findings.append(show.stale_output(checked.index, earlier.index, HOW[checked.mode]))
                 return
         if checked.mode == "reweighted":  # the same inputs gave the right answer before: only the weights are new
@@ -418,11 +432,6 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def _with_values(handle: Any, value: Any) -> Any:
-    """The new call's argument: the old handle where there is one, else the new value."""
-    return handle if any(isinstance(leaf, int) for leaf in _leaves(handle)) else Plain(value)
-
-
 def _same_form(left: list[Any], right: list[Any]) -> bool:
     pairs = list(zip(_leaves(left), _leaves(right), strict=False))
     return len(_leaves(left)) == len(_leaves(right)) and all(
@@ -435,7 +444,7 @@ def _same_form(left: list[Any], right: list[Any]) -> bool:
 def _differing_share(left: Output, right: Output) -> float:
     if not isinstance(left.value, torch.Tensor) or not isinstance(right.value, torch.Tensor):
         return float(left.value != right.value)
-    if same_bytes(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
+    if same_value(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
         return 0.0
     return float((left.value != right.value).double().mean())
 

@@ -24,7 +24,7 @@ from drkernel.verdict import NotChecked, Verdict
 
 OF_MODELLED_TIME = ("unpriced_operator", "data_dependent", "unstable_time", "baseline_not_compiled")
 """findings about what the simulator can say of a time, which the card has measured"""
-NO_CREDIT = ("host_compute", "size_dependent", "kernels_missing_when_timed")
+NO_CREDIT = ("host_compute", "size_dependent", "kernels_missing_when_timed", "weights_apart", "number_dependent")
 """findings that take speedup and coverage from a candidate that is right"""
 
 

@@ -14,14 +14,20 @@ from dataclasses import dataclass, field
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked
+from drkernel.gym.judge.seen import work_of
 from drkernel.sim.gpu.accounts import LaunchRecord
+from drkernel.sim.gpu.device_journal import TOO_LONG, LaunchEntry, entries_of
 from drkernel.sim.process.call_record import CallRecord
+from drkernel.tasks.cost import cost_of, on_meta
+from drkernel.tasks.reference import Reference
 from drkernel.verdict import Finding, Profile
 
 COPYING = ("aten.clone", "aten._to_copy", "aten.copy_", "aten.contiguous")
 """operators whose work an own kernel that copies may have taken over"""
 STABLE = 1.05
 """a modelled time that varies by more than this factor between calls is not reported as one time"""
+MORE = 1.1
+"""times the work of own kernels that another number may ask for"""
 REPLACED_AT_LEAST = 0.02
 """share of the reference's device time that PyTorch must no longer spend where outputs are nearly what it computed"""
 
@@ -46,6 +52,30 @@ def spread(profiles: list[Profile]) -> float:
     """Return the ratio of longest to shortest time; 1 when there is none."""
     seconds = [profile.elapsed_seconds for profile in profiles]
     return max(seconds) / min(seconds) if seconds and min(seconds) > 0 else 1.0
+
+
+def eased_by_numbers(calls: list[Checked], reference: Reference) -> tuple[str, ...]:
+    """Return the plain numbers with other values of which own kernels work more, and the reference does not."""
+    for call in calls:
+        if call.mode != "renumbered":
+            continue
+        usual, other = [_work(one) for one in timed_calls(calls)], _work(call)
+        inputs = calls[0].case.inputs, call.case.inputs
+        if any(amount > MORE * max(one[unit] for one in usual) for unit, amount in other.items()):
+            model = on_meta(reference)[0]
+            if len({cost_of(model, given)[0] for given in inputs}) == 1:
+                return call.case.changed
+    return ()
+
+
+def _work(call: Checked) -> Counter[str]:
+    """Bytes and operations of a call's own launches, by unit."""
+    done: Counter[str] = Counter()
+    record = call.result.record.device
+    for entry in entries_of(record.journal) if record is not None and record.journal != TOO_LONG else ():
+        if isinstance(entry, LaunchEntry):
+            done.update(work_of(entry))
+    return done
 
 
 @dataclass

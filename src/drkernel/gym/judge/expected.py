@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge.memory import require_memory
 from drkernel.gym.request import EvalRequest
+from drkernel.sim.wire.frames import same_bytes
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant, role_of
@@ -64,6 +67,8 @@ class ExpectedSide:
         self.rule = self.instance.rule
         self.pairs: dict[str, str] = {}
         """candidate's name -> reference's name of every weight that is handed over"""
+        self.apart: list[str] = []
+        """the reference's weights that the candidate builds for itself, so that none of them is ever drawn anew"""
 
     @property
     def conv_tf32(self) -> bool:
@@ -80,8 +85,9 @@ class ExpectedSide:
         """Decide which weights are passed on. Return what is wrong with the candidate's state, in words, or None.
 
         Weights are matched by name and shape first; the rest is paired in order when all shapes agree. A weight without
-        a partner stays as the seed built it, on both sides. That is sound only for weights that are random to begin
-        with; one that the constructor made constant could be omitted unnoticed, so it must be present.
+        a partner stays as the seed built it, on both sides. One that the constructor made constant could be omitted
+        unnoticed, so it must be present. One that is random to begin with shows in the answer, but whatever is computed
+        from it may be kept from the constructor on: such weights are :attr:`apart`, and earn no speedup.
         """
         mine = {name: tuple(tensor.shape) for name, tensor in self.instance.model.state_dict().items()}
         self.pairs = {name: name for name, spec in parameters.items() if mine.get(name) == tuple(spec.shape)}
@@ -89,14 +95,31 @@ class ExpectedSide:
         theirs = [name for name in parameters if name not in self.pairs]
         if left and [mine[name] for name in left] == [tuple(parameters[name].shape) for name in theirs]:
             self.pairs |= dict(zip(theirs, left, strict=True))
-        absent = sorted(set(self.instance.randomized) - set(self.pairs.values()))
+        handed = set(self.pairs.values())
+        absent = sorted(set(self.instance.randomized) - handed)
         if not absent:
+            self.apart = self._drawn_apart(handed)
             return None
         shown = ", ".join(f"{name} {list(mine[name])}" for name in absent[:4])
         return (
             f"ModelNew lacks state that Model has: {shown}. The weights are set through the state dict before the "
             "first call, so parameters and buffers must have the names and shapes of the reference's"
         )
+
+    def _drawn_apart(self, handed: set[str]) -> list[str]:
+        """Names of parameters that are not handed over, and of other tensors that differ from one seed to another."""
+        parameters = dict(self.instance.model.named_parameters(remove_duplicate=False))
+        alone = {name for name, value in parameters.items() if value.is_floating_point() and name not in handed}
+        tensors = {name: value for name, value in tensors_of(self.instance.model) if name not in handed | alone}
+        if tensors:
+            other = dict(tensors_of(self._drawn_anew.model))
+            alone |= {name for name, value in tensors.items() if not same_value(value, other.get(name))}
+        return sorted(alone)
+
+    @cached_property
+    def _drawn_anew(self) -> Instance:
+        """The reference with other weights."""
+        return self.problem.instance(self.seeds("reweight"))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the weights to pass on, under the candidate's names: the reference's own, not to be changed."""
@@ -105,18 +128,32 @@ class ExpectedSide:
 
     def reweight(self) -> dict[str, torch.Tensor]:
         """Give the reference other weights that the candidate can also be given; return those."""
-        other = self.problem.instance(self.seeds("reweight"))
+        other = self._drawn_anew
         handed = set(self.pairs.values())
-        kept = {name: tensor for name, tensor in self.instance.state_dict().items() if name not in handed}
-        other.model.load_state_dict(kept, strict=False)
+        mine = self.instance.state_dict()
+        other.model.load_state_dict({name: value for name, value in mine.items() if name not in handed}, strict=False)
+        drawn = other.model.named_parameters()
+        other.vary(name for name, value in drawn if name in handed and same_value(value, mine[name]))
         self.instance = other
         return self.state()
 
     @property
     def has_weights(self) -> bool:
-        """Whether some floating-point parameter is passed on."""
+        """Whether some floating-point parameter, or a buffer that is drawn, is passed on."""
+        handed = set(self.pairs.values())
         parameters = dict(self.instance.model.named_parameters(remove_duplicate=False))
-        return any(name in parameters and parameters[name].is_floating_point() for name in self.pairs.values())
+        if any(name in parameters and parameters[name].is_floating_point() for name in handed):
+            return True
+        mine = self.instance.state_dict()
+        return bool(handed) and any(
+            name in handed and not same_value(value, mine[name])
+            for name, value in self._drawn_anew.state_dict().items()
+        )
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a call's arguments have plain numbers that may be others."""
+        return bool(self.problem.constants.numbers)
 
     def oracle_of_built_weights(self, inputs: list[Any]) -> Oracle:
         """Return the oracle for the weights that the constructor makes, before any is set."""
@@ -139,13 +176,17 @@ class ExpectedSide:
         generator = torch.Generator().manual_seed(self.seeds("patch", index))
         for share in PATCHES:
             pairs = zip(base.inputs, fresh, strict=True)
-            inputs = [_patched(value, donor, share, generator) for value, donor in pairs]
-            if all(value is old for value, old in zip(inputs, base.inputs, strict=True)):
+            inputs = [tree_map(partial(_patched, share=share, generator=generator), *pair) for pair in pairs]
+            if all(value is old for value, old in zip(tree_leaves(inputs), tree_leaves(base.inputs), strict=True)):
                 break
             oracle = self.instance.oracle(inputs)
             if oracle.finite and not compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
                 return ReferenceCall(inputs, oracle, "declared", 1.0)
         return self.call(index, "declared")
+
+    def renumbered(self, index: int, base: ReferenceCall) -> ReferenceCall:
+        """Return ``base`` with other plain numbers."""
+        return self.instance.renumbered(base, self.seeds("numbers", index))
 
     def name_of(self, place: int) -> str:
         """An argument of ``forward`` in words."""
@@ -185,14 +226,19 @@ def _patched(value: Any, donor: Any, share: float, generator: torch.Generator) -
     return torch.empty_like(value).copy_(flat.reshape(value.shape))
 
 
-def same_bytes(left: Any, right: Any) -> bool:
+def tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of a module, by name: parameters, buffers, and attributes that no state dict has."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+    for path, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            for number, leaf in enumerate(tree_leaves(value) if attribute[:1] != "_" else ()):
+                if isinstance(leaf, torch.Tensor):
+                    yield f"{path}.{attribute}[{number}]".lstrip("."), leaf
+
+
+def same_value(left: Any, right: Any) -> bool:
     """Whether two values are the same, tensors bit by bit (NaN equals NaN)."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return left is right or left == right
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return torch.equal(_bits(left), _bits(right))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return same_bytes(left, right)

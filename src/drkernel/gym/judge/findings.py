@@ -113,6 +113,18 @@ def size_dependent(differences: list[str], own: list[str], checked: list[str]) -
     )
 
 
+def weights_apart(names: Sequence[str]) -> Finding:
+    """The candidate builds weights for itself that the reference draws."""
+    shown = ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
+    return Finding(
+        kind="weights_apart",
+        severity="note",
+        message=f"The reference's {shown} could not be handed over: ModelNew has no parameter or buffer of that name "
+        "and shape, so what it computes from them may stem from its constructor. No speedup and no coverage are given.",
+        evidence={"weights": list(names[:20])},
+    )
+
+
 def data_dependent(why: str) -> Finding:
     """The candidate's work at the task's own sizes depends on data, but the reference's does not."""
     return Finding(
@@ -122,6 +134,17 @@ def data_dependent(why: str) -> Finding:
         f"time there is not known and neither speedup nor coverage are given: {why}. Loop bounds, branches and "
         "addresses are to follow from sizes, program ids and whole-number inputs.",
         evidence={"why": why[:2000]},
+    )
+
+
+def number_dependent(names: Sequence[str]) -> Finding:
+    """The candidate works less for the plain numbers that the task always passes than for others."""
+    return Finding(
+        kind="number_dependent",
+        severity="note",
+        message=f"With another {', '.join(names)}, which get_inputs() always makes the same, the candidate does more "
+        "work and the reference does not: its time is of a special case. No speedup and no coverage are given.",
+        evidence={"inputs": list(names)},
     )
 
 

@@ -8,6 +8,7 @@ the device.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from drkernel.gym.judge.block_work import LOADED, STORED, kept
 from drkernel.gym.judge.live_share import HALF
 from drkernel.gym.judge.reference_at_size import ReferenceWork
-from drkernel.gym.judge.seen import WHOLE, Launched, Seen, Signature
+from drkernel.gym.judge.seen import BETWEEN, WHOLE, Launched, Seen, Signature
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -24,13 +25,12 @@ EXACT_SLACK = 0.98
 WHOLE_SLACK, ADDRESSING = 0.5, 1.0
 """Strides of one and known sizes save address arithmetic: at most half of a program's integer work, and one operation
 per byte moved."""
-ALL_OF_IT = 0.9
-"""a candidate that does at least this share of the reference's arithmetic when checked uses the same algorithm"""
-MOST_OF_IT = 0.5
-"""the same when a shortened axis has positions that belong together (the keys of attention): there, only this shows
-whether a loop over that axis has grown with it"""
+AGREEING = 0.95
+"""shares of the reference's arithmetic at two sizes agree from here: samples of programs err by that much"""
+TELLING = 0.45
+"""a smaller exponent of arithmetic's growth is of sizes within a tile, and says nothing of larger ones"""
 PADDING = 0.8
-"""the share of it that must remain at the task's own sizes, where tiles fit better"""
+"""the share of a checked call's arithmetic that must remain where only one size was checked: tiles may fit better"""
 UNPADDED = 0.95
 """the same for PyTorch's operators, whose operations are counted without padding"""
 FASTER = 1.5
@@ -45,6 +45,10 @@ MAIN = 0.25
 so that cheap operations do not replace expensive ones"""
 TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
+NOTABLE = 0.05
+"""from this share of the bytes that own kernels read, what the call itself has made must grow with the sizes"""
+ADDITIONS = 0.5
+"""operations for a byte loaded: one for a number of sixteen bits"""
 FULL, NEARLY_FULL = 0.999, 0.99
 """share of an output's bytes that must be written; the second where the count is the low end of an estimate"""
 
@@ -89,15 +93,18 @@ def _does_the_same(own: Seen, other: Seen) -> bool:
     return own.signatures == other.signatures and own.operators == other.operators
 
 
-def differences(own: OwnCall, exercises: Sequence[Exercise], views: frozenset[int] = frozenset()) -> list[str]:
+def differences(
+    own: OwnCall, exercises: Sequence[Exercise], views: frozenset[int] = frozenset(), *, left: float = PADDING
+) -> list[str]:
     """Mismatches between the two runs, one sentence each; empty when the call's time may be used.
 
-    ``views`` are places of outputs that the reference returns as views of its arguments.
+    ``views`` are places of outputs that the reference returns as views of its arguments; ``left`` is the share of a
+    checked call's arithmetic that must remain where no two sizes say what is to be expected.
     """
     same = fitting(own.seen, exercises)
     if not same:
         return list(_other_work(own.seen, exercises))
-    found = [list(_of_quantities(own, one)) for one in same]
+    found = [list(_of_quantities(own, one, same, left)) for one in same]
     return [*_of_outputs(own, views), *min(found, key=len)]
 
 
@@ -125,10 +132,10 @@ def _of_outputs(own: OwnCall, views: frozenset[int]) -> Iterator[str]:
             yield f"{share:.1%} of output {place} is written"
 
 
-def _of_quantities(own: OwnCall, one: Exercise) -> Iterator[str]:
+def _of_quantities(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: float) -> Iterator[str]:
     yield from _of_inputs(own, one)
     yield from _of_launches(own, one)
-    yield from _of_arithmetic(own, one)
+    yield from _of_arithmetic(own, one, same, left)
     yield from _of_elements(own, one)
 
 
@@ -153,7 +160,7 @@ def _of_inputs(own: OwnCall, one: Exercise) -> Iterator[str]:
         here, there = own.seen.share(name), one.seen.share(name)
         grown = own.seen.read.get(name, 0.0) / before if before else 1.0
         if here < slack * there and (asked is None or grown < SLACK * asked):
-            yield f"{here:.1%} of {name} is read; {there:.1%} where it was checked"
+            yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
     for name in sorted(own.seen.written - one.seen.written):
         yield f"{name} is written into, which it was not where it was checked"
 
@@ -164,12 +171,25 @@ def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
     for signature, launched in own.seen.launched.items():
         before = one.seen.launched[signature]
         yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked)
+        yield from _of_results(own, launched, one, before)
+        adds = _adds_sheets(launched) and _adds_sheets(before)
+        if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
+            continue
         for unit, amount in before.work.items():
             if _does_enough(launched, before, unit):
                 continue
             grown = own.seen.total(unit) / one.seen.total(unit) if amount else 0.0
             if asked is None or grown < SLACK * asked:
                 yield _less_work(launched, before, unit)
+
+
+def _adds_sheets(launched: Launched) -> bool:
+    """Whether a kernel does no more than add up what products have made.
+
+    There are as many sheets as the card has room for, so fewer for each program where there are more programs.
+    """
+    operations = sum(count for unit, count in launched.work.items() if unit not in (LOADED, STORED, WHOLE))
+    return launched.sheets and operations <= ADDITIONS * launched.work.get(LOADED, 0.0)
 
 
 def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
@@ -206,24 +226,49 @@ def _slack(own: OwnCall, one: Exercise) -> float:
 
 
 def _of_shares(launched: Launched, before: Launched, slack: float, asked: float | None) -> Iterator[str]:
-    """Each kernel reads as large a part of each input, and of intermediate results, as when it was checked.
+    """Each kernel reads as large a part of each input, and of intermediate results, as when it was checked, in as many
+    of its launches, and writes as large a part.
 
     That all kernels together read all of an input says little: one may look at the same few columns in every program
-    while another reads them all. Where a shortened axis has positions that belong together, parts have another meaning;
-    there it is enough that the kernel reads ``asked`` times as much.
+    while another reads them all, or one launch reads it all and the next ones hardly any. Where a shortened axis has
+    positions that belong together, parts have another meaning; there it is enough that the kernel reads ``asked`` times
+    as much.
     """
     for name, there in before.shares.items():
         here, grown = launched.shares.get(name, 0.0), launched.read.get(name, 0.0) / before.read[name]
         if here < slack * there and (asked is None or grown < SLACK * asked):
-            yield f"{launched.name} reads {here:.1%} of {name}; {there:.1%} where it was checked"
+            yield f"{launched.name} reads {_often(here)} of {name}; {_often(there)} where it was checked"
+    for name, there in before.written.items():
+        here = launched.written.get(name, 0.0)
+        if here < slack * there and asked is None:
+            yield f"{launched.name} writes {_often(here)} of {name}; {_often(there)} where it was checked"
 
 
-def _of_arithmetic(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """A candidate that did all of the reference's arithmetic when it was checked must do so here, on the same units.
+def _of_results(own: OwnCall, launched: Launched, one: Exercise, before: Launched) -> Iterator[str]:
+    """What the call itself makes and reads again grows with the sizes, where that is much of what is moved.
+
+    A few partial sums need not grow, and the sheets of a product are as many as the card has room for.
+    """
+    if one.work is None or before.between < NOTABLE * one.seen.traffic:
+        return
+    asked = least_size_growth(own, one)
+    if launched.between < SLACK * asked * before.between:
+        grown = launched.between / before.between
+        yield f"{launched.name} moves {grown:.3g} times as much of {BETWEEN}; the sizes are {asked:.3g} times as large"
+
+
+def _often(share: float) -> str:
+    """A part, or times over, in words."""
+    return f"{share:.1%}" if share < 1.005 else f"{share:.3g} times all"
+
+
+def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: float) -> Iterator[str]:
+    """A candidate does the share of the reference's arithmetic that it did when it was checked, on the same units.
 
     Shares are of the reference's operations at the same sizes; PyTorch's operators are counted with the kernels, as one
     unit. Bytes cannot tell: programs that take a part of the keys each, in turns, read every input whole and do a
-    fraction of the work.
+    fraction of the work. A smaller share than when checked must follow from how it shrinks from one checked size to a
+    larger one, as that of tiles above a diagonal does.
     """
     if one.work is None or min(one.work.flops, own.work.flops) <= 0:
         return
@@ -232,17 +277,38 @@ def _of_arithmetic(own: OwnCall, one: Exercise) -> Iterator[str]:
         return  # it grows with the bytes, which tell more: at few elements most of a tile's operations are padding
     here = {unit: count / own.work.flops for unit, count in _arithmetic(own.seen).items()}
     there = {unit: count / one.work.flops for unit, count in _arithmetic(one.seen).items()}
-    done = sum(there.values())
-    if done < (ALL_OF_IT if one.kept_rows else MOST_OF_IT):
-        return
-    left = PADDING * one.live if own.work.discards else PADDING  # a kernel skips what a mask discards
-    least = left / max(1.0, done)
-    if sum(here.values()) < least * done:
-        yield f"{sum(here.values()):.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
+    done, doing = sum(there.values()), sum(here.values())
+    kept = one.live if own.work.discards else 1.0  # a kernel skips what a mask discards
+    if doing < AGREEING * min(done, kept):
+        expected = _extrapolated(own, same)
+        if expected is None:
+            expected = left * min(done, kept)
+        if doing < expected:
+            yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
+    least = PADDING * kept / max(1.0, done)
     for unit, share in there.items():
-        left = UNPADDED if unit == PYTORCH and not own.work.discards else least
-        if one.kept_rows and share >= MAIN * done and here.get(unit, 0.0) < left * share:
+        asked = UNPADDED if unit == PYTORCH and not own.work.discards else least
+        if one.kept_rows and share >= MAIN * done and here.get(unit, 0.0) < asked * share:
             yield f"{here.get(unit, 0.0):.1%} of the reference's arithmetic in {unit}; {share:.1%} where it was checked"
+
+
+def _extrapolated(own: OwnCall, same: Sequence[Exercise]) -> float | None:
+    """The least share of the reference's arithmetic that is to be expected at the task's own sizes, from the two
+    largest that were checked; None where there is but one, or they are no larger than a tile.
+
+    With tiles of one size along two axes of n, the share is a + b/n, n being the root of the reference's arithmetic;
+    one that falls as 1/n alone is of another algorithm. Where fewer axes grow, this expects too little, not too much.
+    """
+    done = {one.work.flops: sum(_arithmetic(one.seen).values()) for one in same if one.work is not None}
+    if len(done) < 2:
+        return None
+    (less, before), (more, after) = sorted(done.items())[-2:]
+    if more < FASTER * less or min(before, after) <= 0:
+        return None
+    if math.log(after / before) < TELLING * math.log(more / less):
+        return None
+    slope = (before / less - after / more) / (1 / math.sqrt(less) - 1 / math.sqrt(more))
+    return AGREEING * (after / more + slope * (1 / math.sqrt(own.work.flops) - 1 / math.sqrt(more)))
 
 
 def _arithmetic(call: Seen) -> Counter[str]:
@@ -253,6 +319,14 @@ def _arithmetic(call: Seen) -> Counter[str]:
             if not unit.startswith("bytes") and unit not in ("sfu", WHOLE):
                 found[unit] += count  # type: ignore[assignment]
     return found
+
+
+def least_size_growth(own: OwnCall, one: Exercise) -> float:
+    """The growth of that input, among those that grow, or of the outputs, that grows least."""
+    assert one.work is not None
+    inputs = [size / one.seen.sizes[name] for name, size in own.seen.sizes.items() if one.seen.sizes.get(name)]
+    outputs = own.work.output_bytes / max(1, one.work.output_bytes)
+    return max(1.0, min([outputs, *(grown for grown in inputs if grown > 1)]))
 
 
 def least_growth(own: ReferenceWork, other: ReferenceWork) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from drkernel.gym.judge.contribution import (
     contribution,
     counted_coverage,
     device_records,
+    eased_by_numbers,
     same_places,
     slowest,
     spread,
@@ -61,7 +63,7 @@ from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.reference import TaskError
-from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
+from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
 
 HOST_TRAFFIC = 1024
 """from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute"""
@@ -226,6 +228,12 @@ class Trial:
         if self.settings.timing:
             with self.phase("timing"):
                 self._take_time(side, self.session, factory, checker.calls)
+        if checker.passed:
+            numbers = eased_by_numbers(checker.calls, side.reference)
+            self.findings += [show.weights_apart(side.apart)] * bool(side.apart)
+            self.findings += [show.number_dependent(numbers)] * bool(numbers)
+            if side.apart or numbers:
+                self.facts.withhold()
         if self.settings.knock_out and checker.passed and self.contribution.credited:
             self._try_other_mode(checker)
         if checker.passed and not checker.session.over and isinstance(checker.session, RecordedSession):
@@ -247,7 +255,7 @@ class Trial:
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
-        modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
+        modes = plan_calls(self.settings.checks, side.has_weights, side.has_numbers, side.seeds("plan"))
         place = random.Random(side.seeds("place")).randrange(len(modes) + 1)
         with self.phase("checks"):
             checker.run("fresh", then=modes[0])
@@ -547,24 +555,32 @@ def names_of(records: list[Observed]) -> set[str]:
     return {launch.name for record in records for launch in record.launches}
 
 
-# ---- a verdict whose text any store can write
+# ---- a verdict whose text any store can write, and any terminal can show
 
 
 def storable(fields: dict[str, Any]) -> Verdict:
-    """Build the verdict with text that UTF-8 can encode: a candidate's messages may hold lone surrogates."""
+    """Build the verdict with text that UTF-8 can encode and no terminal obeys: a candidate's messages, names and prints
+    may hold lone surrogates and escape sequences."""
     verdict = Verdict(**fields)
     try:
-        verdict.model_dump_json()
+        if not ESCAPED_CONTROLS.search(verdict.model_dump_json()):
+            return verdict
     except PydanticSerializationError:
-        return Verdict.model_validate(_encodable(verdict.model_dump()))
-    return verdict
+        pass
+    return Verdict.model_validate(_shown(verdict.model_dump()))
 
 
-def _encodable(value: Any) -> Any:
+ESCAPED_CONTROLS = re.compile(rf"\\u00[01]|\\[bfnr]|{CONTROLS.pattern}")
+"""what control characters look like in JSON"""
+LINES = ("stdout", "error")
+"""fields whose text may have several lines"""
+
+
+def _shown(value: Any, lines: bool = False) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return printable(value.encode("utf-8", "backslashreplace").decode(), lines)
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
+        return {_shown(key): _shown(item, lines or key in LINES) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_encodable(item) for item in value)
+        return type(value)(_shown(item, lines) for item in value)
     return value

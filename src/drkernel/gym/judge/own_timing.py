@@ -9,7 +9,7 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.held_against import Exercise, OwnCall, differences, fitting, unexercised
+from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, unexercised
 from drkernel.gym.judge.live_share import HALF, live_share
 from drkernel.gym.judge.own_sizes import (
     UNKNOWN_FORM,
@@ -81,11 +81,11 @@ class OwnTiming:
     # ---- calls that were right
 
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
-        """Calls at other sizes, until everything that the timed calls launched has been right in one of them."""
+        """Calls at other sizes, until everything that the timed calls did has been right in one of them."""
         found: list[Exercise] = []
         sizings = self._sizings(calls, known)
         # sizings are worth working out only where something has not been right yet
-        while not all(fitting(call.seen, known + found) for call in calls):
+        while any(differences(call, known + found, self._views(), left=AGREEING) for call in calls):
             if (chosen := next(sizings, None)) is None:
                 break
             wanted = [one.choice for call in calls for one in call.seen.launched.values()]

@@ -25,6 +25,7 @@ from drkernel.sim.process.call_record import Form
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.cost import tensor_form
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
@@ -150,7 +151,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
         try:
             model = reference.build(0)
             state = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
-            outputs = tuple(map(_form, tree_leaves(model(*drawn))))
+            outputs = tuple(map(_form, flatten_outputs(model(*drawn))))
             engine.reset_counters()
             engine.accounts.keep_journal = True
             results = model(*drawn)

@@ -78,9 +78,18 @@ class Launched:
     """the configuration of the first of them, as the runner names it"""
     grid: tuple[int, int, int]
     shares: dict[str, float]
-    """share of each argument, weight or intermediate result that it read; at most 1"""
+    """how often it read each argument, weight or intermediate result, each byte counted once per launch: 1 is once over
+    """
+    written: dict[str, float]
+    """the same of what it wrote"""
     read: dict[str, float]
     """bytes of each that it read, each counted once per launch"""
+    wrote: dict[str, float]
+    """the same of what it wrote"""
+    between: float
+    """bytes that it read and wrote of what the call itself has made, other than by products"""
+    sheets: bool
+    """whether it read products' results alone"""
     blocks: tuple[BlockWork, ...]
     """the basic blocks of the kernel's text"""
     entered: dict[int, float]
@@ -117,7 +126,7 @@ class Seen:
     exact: bool
     """whether all programs were counted; otherwise shares and sums are estimates"""
     read: dict[str, float]
-    """argument or weight -> bytes of it that were read, each counted once per launch or operator; at most its size"""
+    """argument or weight -> bytes of it that were read, each counted once per launch or operator"""
     sizes: dict[str, int]
     """argument or weight -> its size in bytes"""
     written: frozenset[str]
@@ -134,13 +143,18 @@ class Seen:
         return [launched.words for launched in self.launched.values()] + list(self.operators)
 
     def share(self, name: str) -> float:
-        """Part of an argument or weight that was read."""
+        """How often an argument or weight was read."""
         return self.read.get(name, 0.0) / max(1, self.sizes.get(name, 1))
 
     def elements(self, of: frozenset[str]) -> float:
         """Elements that PyTorch's operators read and wrote for values that derive from these arguments and weights, or
         from none."""
         return sum(elements for elements, sources in self.worked_on if not sources or sources & of)
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that own launches read of anything, each counted once per launch."""
+        return sum(sum(launched.read.values()) for launched in self.launched.values())
 
     def total(self, unit: str) -> float:
         """The work of all own launches."""
@@ -170,7 +184,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     sizes = written | {name: float(places[label].nbytes) for name, label in labels.items()}
     counts = {}
     for label, name in names.items():
-        counts[label] = min(float(places[label].nbytes), read[name] if name is not None else 0.0)
+        counts[label] = float(read[name]) if name is not None else 0.0
     return Seen(
         _grouped(launches, known, labels, sizes),
         tuple(label for label, _ in groupby(map(_label, operators))),
@@ -228,24 +242,41 @@ def _grouped(
     for launch, record in zip(launches, known, strict=False):
         key = Signature(essence(launch.ttir), launch.num_warps, launch.num_stages)
         groups.setdefault(key, []).append((launch, record))
-    return {key: _together(group, labels, sizes) for key, group in groups.items()}
+    products = {
+        storage
+        for launch in launches
+        if "tt.dot" in launch.ttir
+        for storage, _, nbytes in launch.stats.footprint
+        if nbytes
+    }
+    return {key: _together(group, labels, sizes, products) for key, group in groups.items()}
 
 
 def _together(
-    group: list[tuple[LaunchEntry, LaunchRecord]], labels: Mapping[int, str], sizes: Mapping[int, float]
+    group: list[tuple[LaunchEntry, LaunchRecord]],
+    labels: Mapping[int, str],
+    sizes: Mapping[int, float],
+    products: set[int],
 ) -> Launched:
     work: Counter[str] = Counter()
     read: Counter[str] = Counter()
-    whole: dict[str, dict[int, float]] = {}
+    wrote: Counter[str] = Counter()
+    of: dict[str, dict[int, float]] = {}
+    into: dict[str, dict[int, float]] = {}
     entered: Counter[int] = Counter()
+    between, sheets = 0.0, True
     for launch, _ in group:
         work.update(work_of(launch))
         entered.update(dict(launch.stats.executed))
-        for storage, nbytes, _ in launch.stats.footprint:
-            if nbytes and sizes.get(storage):
+        for storage, bytes_read, bytes_written in launch.stats.footprint:
+            if sizes.get(storage):
                 label = labels.get(storage, BETWEEN)
-                read[label] += nbytes  # type: ignore[assignment]
-                whole.setdefault(label, {})[storage] = sizes[storage]
+                for count, whole, nbytes in ((read, of, bytes_read), (wrote, into, bytes_written)):
+                    if nbytes:
+                        count[label] += nbytes  # type: ignore[assignment]
+                        whole.setdefault(label, {})[storage] = sizes[storage]
+                between += bytes_read + bytes_written if label == BETWEEN and storage not in products else 0.0
+                sheets = sheets and (not bytes_read or storage in products)
     first = group[0][1]
     return Launched(
         first.name,
@@ -254,8 +285,12 @@ def _together(
         dict(work),
         Choice(first.constexprs, first.num_warps, first.num_stages),
         first.grid,
-        {label: min(1.0, nbytes / sum(whole[label].values())) for label, nbytes in read.items()},
+        {label: nbytes / sum(of[label].values()) for label, nbytes in read.items()},
+        {label: nbytes / sum(into[label].values()) for label, nbytes in wrote.items()},
         dict(read),
+        dict(wrote),
+        between,
+        sheets,
         blocks_in(group[0][0].ttir),
         dict(entered),
     )

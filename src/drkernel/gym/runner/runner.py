@@ -161,6 +161,9 @@ class Runner:
         if isinstance(value, (tuple, list)) and depth < 8:
             for item in value:
                 self._describe(item, outputs, depth + 1)
+        elif isinstance(value, dict) and depth < 8:
+            for key in sorted(value, key=str):
+                self._describe(value[key], outputs, depth + 1)
         elif isinstance(value, torch.Tensor):
             outputs.append(self._describe_tensor(value))
         elif isinstance(value, int) and value.bit_length() > _MOST_BITS:

@@ -30,6 +30,7 @@ from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 from drkernel.gym.sandbox.leftovers import remove_tree
 from drkernel.sim.spec import learn_card
+from ttir_executor.interleave import PATIENT_UNDER_WAY
 
 WATCH_SECONDS = 0.05
 """seconds between looks at memory (a limit of its own bounds one process at once; this bounds the sum of many)"""
@@ -42,6 +43,8 @@ HELPER = "driver-helper"
 """Triton's cache with the extension for NVIDIA's driver, of which every runner on a real GPU gets a copy"""
 EXECUTOR_BYTES = 1 << 30
 """bytes that the device process may use beyond the simulated GPU's memory"""
+DEVICE_THREADS = 64 + PATIENT_UNDER_WAY
+"""of a device, which has one for each program of a launch whose programs wait for others"""
 
 
 @dataclass
@@ -187,7 +190,7 @@ class Zygote:
             host_runner, *device_fds = others
             budget = limits.memory_bytes if message["data_free"] else None  # its memory is addresses
             held = (device_bytes if budget is None else budget) + EXECUTOR_BYTES
-            allowed = limits.model_copy(update={"memory_bytes": held, "allow_exec": False})
+            allowed = limits.model_copy(update={"memory_bytes": held, "processes": DEVICE_THREADS, "allow_exec": False})
             terms = DeviceTerms(
                 device.spec.name, message["card"], device_bytes, budget, allowed, around.device_uid(job.slot)
             )

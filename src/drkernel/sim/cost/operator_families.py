@@ -76,8 +76,8 @@ FAMILIES: dict[str, Family] = {
     **_names("convolution_backward", convolution_backward),
     **_names("lstm gru rnn_tanh rnn_relu", recurrent),
     **_names(
-        """sum nansum mean amax amin max min prod any all norm native_norm linalg_vector_norm linalg__powsum argmax
-        argmin var std var_mean std_mean count_nonzero aminmax""",
+        """sum nansum mean amax amin max min prod any all _is_all_true _is_any_true norm native_norm
+        linalg_vector_norm linalg__powsum argmax argmin var std var_mean std_mean count_nonzero aminmax""",
         reduction.reduce,
     ),
     **_names("equal _linalg_check_errors", reduction.equal),

@@ -19,6 +19,7 @@ sm_80 are up to three times as large. Counted by hand; ``test_fits_target.py`` c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ttir_executor.lower.lifetime import Lifetimes
 from ttir_executor.lower.plan import blocks_of, is_index_like, walk
@@ -117,6 +118,7 @@ def live_bytes(function: Function) -> float:
     return most
 
 
+@lru_cache(maxsize=64)
 def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
     """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
     lifetimes, intervals = Lifetimes(function, _inline(function)), _intervals(function)

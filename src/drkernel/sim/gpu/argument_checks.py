@@ -137,8 +137,9 @@ def _batch_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, x, weight, mean, var, saved_mean, saved_invstd, train = args[:8]
     same_shape(grad, x)
     need(x.dim() >= 2, "batch normalisation takes at least two dimensions")
-    _vectors(int(x.shape[1]), weight, mean, var, saved_mean, saved_invstd)
-    needed = (saved_mean, saved_invstd) if train else (mean, var)
+    saved = (saved_mean, saved_invstd) if train else ()  # empty, and not read, in inference
+    _vectors(int(x.shape[1]), weight, mean, var, *saved)
+    needed = saved or (mean, var)
     need(None not in needed, "the statistics are missing")
 
 

@@ -90,9 +90,36 @@ def scaled_mm(
     return product.to(out_dtype or a.dtype)
 
 
+def histc(x: torch.Tensor, bins: int = 100, least: float = 0, most: float = 0) -> torch.Tensor:
+    """``aten::histc``, of integers too, whose bins CUDA finds by an integer division."""
+    if x.dtype.is_floating_point:
+        return torch.ops.aten.histc.default(x, bins, least, most)
+    if x.dtype == torch.bool or x.is_complex() or bins <= 0:
+        raise RuntimeError("histc takes integers or floating-point numbers, and at least one bin")
+    values, low, high = x.reshape(-1).long(), int(least), int(most)
+    if low == high and values.numel():
+        low, high = int(values.min()), int(values.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    inside = values[(values >= low) & (values <= high)]
+    places = ((inside - low) * bins // (high - low)).clamp(max=bins - 1)
+    return torch.bincount(places, minlength=bins).to(x.dtype)
+
+
+def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """``aten::hardswish_backward``: at -3 and 3 CUDA takes the slope of the part between."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    between = (gradient.to(wide.dtype) * (wide / 3 + 0.5)).to(x.dtype)
+    return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
+
+
 EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
     "_int_mm": int_mm,
+    "hardswish_backward": hardswish_backward,
+    "histc": histc,
     "_scaled_mm": scaled_mm,
 }
 """Operator (its default overload) -> what computes it."""

@@ -50,6 +50,13 @@ from ttir_executor.order import IN_ORDER, Order, draw_order
 
 __all__ = ["POISONS", "Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
+ILLEGAL = {
+    "out_of_bounds": "an illegal memory access was encountered",
+    "use_after_free": "an illegal memory access was encountered",
+    "misaligned": "misaligned address",
+}
+"""finding -> what a GPU calls it"""
+
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 
@@ -154,6 +161,16 @@ class DeviceEngine:
     def register(self, tensor: torch.Tensor) -> TensorSpec:
         """Register a tensor with its contents in device memory."""
         return self.heap.register(tensor).spec
+
+    def contents(self, handle: int) -> torch.Tensor | None:
+        """Return a tensor's contents; None if they are unknown, as they may be without data."""
+        return self.tensor(handle)
+
+    def overwrite(self, handle: int, tensor: torch.Tensor | None) -> None:
+        """Replace a tensor's contents; None, on a device without data: they are no longer known."""
+        if tensor is None:
+            raise ProtocolError("a device with data takes contents")
+        self.tensor(handle).copy_(tensor)
 
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does, and no postponed launch needs it."""
@@ -361,7 +378,7 @@ class DeviceEngine:
             )
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
             if self.interference == "none":
-                self.fault = str(error)
+                self.fault = f"CUDA error: the launch timed out and was terminated\n{error}"
             raise
 
     def finish_launch(
@@ -389,10 +406,14 @@ class DeviceEngine:
         self.counters.prints += result.prints
 
     def _raise_if_illegal(self, result: LaunchResult) -> None:
-        illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
-        if illegal:
-            self.fault = illegal[0].message
-            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
+        """Fail for an illegal access; after a failed assertion the next command fails, as on a GPU, where the launch
+        itself has long returned."""
+        for finding in result.findings:
+            if finding.kind in ILLEGAL and finding.severity == "error":
+                self.fault = f"CUDA error: {ILLEGAL[finding.kind]}\n{finding.message}"
+                raise DeviceFault(self.fault)
+            if finding.kind == "assert" and self.interference == "none":
+                self.fault = self.fault or f"CUDA error: device-side assert triggered\n{finding.message}"
 
     def modelled_seconds(self, command: LaunchCommand, resources: KernelResources | None, stats: LaunchStats) -> float:
         """The modelled seconds of a launch with these counts, from the current L2 state, which is left unchanged."""
@@ -471,7 +492,7 @@ class DeviceEngine:
 
     def _refuse_after_fault(self) -> None:
         if self.fault is not None:
-            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{self.fault}")
+            raise DeviceFault(self.fault)
 
     # ---- the judge's side
 

@@ -51,6 +51,9 @@ def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
 class DeviceHeap:
     """Owns every tensor of the device and knows what has been written."""
 
+    kind = "cpu"
+    """type of the tensors that stand for the device's"""
+
     def __init__(self, capacity: int, budget: int | None = None):
         """Create a heap. ``capacity`` is the GPU's memory, ``budget`` the limit on this machine's (default: a
         quarter)."""
@@ -97,13 +100,14 @@ class DeviceHeap:
             held = self._held[handle]
             self.refresh(held)
             return held
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.dtype not in KNOWN_DTYPES:
+        if tensor.device.type != self.kind or tensor.layout != torch.strided or tensor.dtype not in KNOWN_DTYPES:
             raise UnsupportedOp(
                 f"a {tensor.layout} tensor of dtype {tensor.dtype} is not offered on the simulated device"
             )
-        handle = next(self._next)
         storage = tensor.untyped_storage()
-        held = Held(tensor, _spec_of(tensor, handle), storage.data_ptr(), storage.nbytes())
+        base = self._place(storage)
+        handle = next(self._next)
+        held = Held(tensor, self._spec(tensor, handle, base), base, storage.nbytes())
         require_inside(held)
         self._retain(held, initialized)
         self._held[handle] = held
@@ -117,14 +121,11 @@ class DeviceHeap:
         device.
         """
         storage = held.tensor.untyped_storage()
-        if storage.data_ptr() == held.base and storage.nbytes() == held.nbytes:
-            spec = held.spec
-            if (
-                held.tensor.shape != spec.shape
-                or held.tensor.stride() != spec.stride
-                or (held.tensor.data_ptr() != spec.address)
-            ):
-                held.spec = _spec_of(held.tensor, spec.handle)
+        base = self._place(storage) if storage.nbytes() or held.nbytes else held.base
+        if base == held.base and storage.nbytes() == held.nbytes:
+            spec = self._spec(held.tensor, held.spec.handle, base)
+            if spec != held.spec:
+                held.spec = spec
                 require_inside(held)
             return
         old, size = held.base, held.nbytes
@@ -135,10 +136,19 @@ class DeviceHeap:
             self._fresh.discard(old)
             self.used_bytes -= size
         for one in moved:
-            one.base, one.nbytes = storage.data_ptr(), storage.nbytes()
-            one.spec = _spec_of(one.tensor, one.spec.handle)
+            one.base, one.nbytes = base, storage.nbytes()
+            one.spec = self._spec(one.tensor, one.spec.handle, base)
             self._retain(one, True)
             require_inside(one)
+
+    def _place(self, storage: torch.UntypedStorage) -> int:
+        """The address of a storage."""
+        return storage.data_ptr()
+
+    def _spec(self, tensor: torch.Tensor, handle: int, base: int) -> TensorSpec:
+        """The form of a tensor over the storage at ``base``."""
+        offset, address = int(tensor.storage_offset()), tensor.data_ptr()
+        return TensorSpec(handle, tuple(tensor.shape), tensor.stride(), offset, tensor.dtype, address)
 
     def _retain(self, held: Held, initialized: bool) -> None:
         if held.nbytes == 0:
@@ -161,7 +171,7 @@ class DeviceHeap:
 
     def base_of(self, tensor: torch.Tensor) -> int:
         """Address of the storage that a tensor of the device lies over."""
-        return tensor.untyped_storage().data_ptr()
+        return self._place(tensor.untyped_storage())
 
     def free(self, handle: int) -> int | None:
         """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""
@@ -300,12 +310,6 @@ def require_inside(held: Held) -> None:
     address, nbytes = extent_of(held.spec)
     if nbytes and not held.base <= address <= address + nbytes <= held.base + held.nbytes:
         raise ProtocolError("a tensor would reach beyond its storage")
-
-
-def _spec_of(tensor: torch.Tensor, handle: int) -> TensorSpec:
-    return TensorSpec(
-        handle, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.data_ptr()
-    )
 
 
 def _shadow(initialized: np.ndarray, held: Held) -> torch.Tensor:

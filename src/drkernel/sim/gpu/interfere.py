@@ -81,4 +81,4 @@ def disturb_changes(flat: torch.Tensor, before: torch.Tensor, noise: torch.Gener
 
 
 def _bytes(flat: torch.Tensor) -> torch.Tensor:
-    return flat.contiguous().view(torch.uint8).reshape(flat.numel(), -1)
+    return flat.resolve_conj().resolve_neg().contiguous().view(torch.uint8).reshape(flat.numel(), -1)

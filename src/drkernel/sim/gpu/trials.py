@@ -55,6 +55,8 @@ BENCHMARK = SampleSettings(probed_sectors=1e7)
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
+ASSERTS = "tt.assert"
+"""in its text where it asserts"""
 SERIAL_BYTES = 64 << 20
 """what may be copied for a launch whose programs tell each other where to go"""
 _NANOSECONDS = {"sfu": 2.0, "tensor": 0.09, "other": 0.6, "sector": 3.0}
@@ -177,6 +179,7 @@ class Trials:
         """Count a launch without executing it, where its purpose and its kernel allow that. ``place``: its number."""
         trial, waits = None, self.purpose == "benchmark" and command.identity in self._executed
         long = self.purpose == "result" and self.lazy and self._may_be_long(command, held)
+        long = long and ASSERTS not in command.ttir  # the host asks about them when it synchronises
         if self.purpose == "tuning" or waits or long:
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = self._trial(command, held, seconds)

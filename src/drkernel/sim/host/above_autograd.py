@@ -129,6 +129,10 @@ def register_kernels() -> None:
 def _registered() -> list[torch.library.Library]:
     library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
     others.fallback(torch.library.fallthrough_kernel, KEY)
+    key = getattr(torch._C.DispatchKey, KEY)
+    torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # of those that are imported later
+    for one in torch._ops._higher_order_ops.values():
+        one.fallthrough(key)
     choices = _choices()
     wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
     wholes["binary_cross_entropy"] = _refuse

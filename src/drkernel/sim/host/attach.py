@@ -11,6 +11,7 @@ import torch
 
 from drkernel.sim.host.above_autograd import above_autograd
 from drkernel.sim.host.cuda_api import cuda_api_on
+from drkernel.sim.host.fakes import guard_nothing
 from drkernel.sim.host.loading import refuse_compile
 from drkernel.sim.host.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.host.tensor import DeviceLink
@@ -122,6 +123,7 @@ def host_side(
     if not _active.acquire(blocking=False):
         raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
     link = DeviceLink(channel)
+    guard_nothing()  # host code may make tensors of its own on the device that it sees
     try:
         instead = refuse_compile if compiles is None else compiles(link)
         for_threads = _in_new_threads(link) if threads else nullcontext()

@@ -124,11 +124,16 @@ class _Streams:
 class _DeviceContext:
     """``torch.cuda.device(0)``: there is one device."""
 
+    idx = 0
+    prev_idx = -1
+    """the device before the block, once in it"""
+
     def __init__(self, device: Any = None):
         if device is not None and not isinstance(device, torch.Tensor):
             is_cuda(device)
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        self.prev_idx = 0
 
     def __exit__(self, *_: Any) -> None: ...
 

@@ -16,10 +16,12 @@ from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.sim.host.fakes import faked, faking, told
+from drkernel.sim.host.pinned import is_pinned, pin
 from drkernel.sim.host.registered import registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
-from drkernel.sim.wire.commands import GeneratorRef
+from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
+DispatchKey = torch._C.DispatchKey
 LEGACY_TYPES = {
     "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
     "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
@@ -31,6 +33,8 @@ _plain_meta = threading.local()
 
 class OperatorMode(TorchDispatchMode):
     """Forwards operators on device tensors, and those that ask for the device: factories and uploads."""
+
+    supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -46,8 +50,28 @@ class OperatorMode(TorchDispatchMode):
         plain = getattr(_plain_meta, "depth", 0) > 0
         if faking() and not plain:
             return faked(func, args, kwargs)
-        if DeviceTensor not in types and (plain or not _names_device(args, kwargs)):
-            return func(*args, **kwargs)
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            eager = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+            if eager is None:
+                raise UnsupportedOp(f"operator {func.name()} is not offered on the simulated device")
+            with DeviceArgumentMode(self.link), self:
+                return eager(*args, **kwargs)
+        on_device = [issubclass(kind, DeviceTensor) for kind in types]
+        if not any(on_device) and (plain or not _names_device(args, kwargs)):
+            if not types:
+                return func(*args, **kwargs)
+        elif all(on_device):
+            return self._run(func, args, kwargs)
+        args, kwargs = tuple(map(told, args)), {key: told(value) for key, value in kwargs.items()}
+        for kind, known in zip(types, on_device, strict=True):
+            if not known:  # a wrapper, whose own code says what becomes of the tensors in it
+                with DeviceArgumentMode(self.link), self:
+                    result = kind.__torch_dispatch__(func, types, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+        return func(*args, **kwargs)
+
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.allclose.default:
             with self:
                 return _allclose(*args, **kwargs)
@@ -214,20 +238,14 @@ def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _plain_meta.depth -= 1
 
 
-def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Note that a host tensor is pinned; copies from pinned memory cost the same here."""
-    tensor._is_pinned_here = True  # type: ignore[attr-defined]
-    return tensor
-
-
 def _pin_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if isinstance(args[0], DeviceTensor):
         raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
-    return args[0] if _is_pinned(func, args, kwargs) else pin(args[0].clone())
+    return args[0] if is_pinned(args[0]) else pin(args[0].clone())
 
 
 def _is_pinned(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    return getattr(args[0], "_is_pinned_here", False)
+    return is_pinned(args[0])
 
 
 def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -342,6 +360,21 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(target, value)
 
 
+def _ctc_loss(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``torch.ctc_loss``: lengths are numbers to CUDA's kernels, wherever they are, and targets go to the GPU."""
+    given = {**dict(zip(_CTC_ARGUMENTS, args, strict=False)), **kwargs}
+    if isinstance(given["log_probs"], DeviceTensor):
+        for name in ("input_lengths", "target_lengths"):
+            if isinstance(given[name], torch.Tensor):
+                given[name] = given[name].tolist()
+    return func(**given)
+
+
+_CTC_ARGUMENTS = (
+    "log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity",
+)  # fmt: skip
+
+
 def _inner(value: Any) -> Any:
     """Return the value that a functorch transform (``torch.func.grad``, ``vmap``) has wrapped."""
     while type(value) is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value):
@@ -374,6 +407,8 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
     torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
     torch.Tensor.get_device: _of_inner(0),
+    torch.ctc_loss: _ctc_loss,
+    torch.nn.functional.ctc_loss: _ctc_loss,
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,

@@ -144,6 +144,12 @@ class DeviceTensor(torch.Tensor):
     def tolist(self) -> Any:
         return self.detach().cpu().tolist()
 
+    def as_subclass(self, cls: type) -> Any:  # type: ignore[override]
+        """A view whose class is ``cls``, and the device's."""
+        view = self.view(self.shape)
+        view.__class__ = _on_device(cls)
+        return view
+
     def __copy__(self) -> torch.Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
@@ -186,10 +192,38 @@ class DeviceTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if any(not issubclass(kind, DeviceTensor) for kind in types):
+            return NotImplemented  # a wrapper's, which knows what to do with the tensors in it
         for leaf in tensors_of(args, kwargs or {}):
             if isinstance(leaf, DeviceTensor):
                 return leaf._link.dispatch(func, args, kwargs or {})
         raise AssertionError("dispatched to a device without a device tensor")
+
+
+class _Subclassed(torch.Tensor):
+    """Gives subclasses back what device tensors do without: results that are of the subclass, too."""
+
+    _original: type
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        if func in torch.overrides.get_default_nowrap_functions():
+            return result
+        return torch._tensor._convert(result, cls._original)
+
+
+@lru_cache(maxsize=256)
+def _on_device(cls: type) -> type:
+    """A class of device tensors that is also ``cls``, and treats functions as ``cls`` does."""
+    if issubclass(cls, DeviceTensor):
+        return cls
+    found = type(cls.__name__, (cls, _Subclassed, DeviceTensor), {"__module__": cls.__module__, "_original": cls})
+    own, default = cls.__torch_function__.__func__, torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+    functions = _Subclassed.__torch_function__.__func__ if own is default else own  # type: ignore[attr-defined]
+    found.__torch_function__ = classmethod(functions)  # type: ignore[attr-defined]  # which torch has switched off
+    return found
 
 
 def restore(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.Tensor:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 class SimDriver:
-    """The driver interface that Triton uses. The device id is a string, so that it never mixes with caches of real
-    devices."""
+    """The driver interface that Triton uses."""
 
     def __init__(self, spec: GPUSpec, link: DeviceLink):
         self.spec = spec
@@ -40,8 +39,8 @@ class SimDriver:
         return GPUTarget(self.spec.backend, self.spec.arch, self.spec.warp_size)
 
     def get_current_device(self) -> Any:
-        """Key of Triton's kernel caches."""
-        return f"sim:{self.spec.name}"
+        """Key of Triton's kernel caches: there is one device."""
+        return 0
 
     def set_current_device(self, device: Any) -> None:
         """Do nothing: there is one device."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from drkernel.base.files import cache_folder, open_cache
 from drkernel.digest import module_digest
+from drkernel.sim.wire.commands import UnsupportedOp
 from ttir_executor.kernel_cache import active, keeping
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -37,7 +38,12 @@ def kernels_on_disk(folder: Path | None = None) -> Iterator[None]:
 def front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     """The TTIR of a kernel (:func:`ttir_text`), and whether its code makes tensor descriptors; from disk, where kernels
     are kept there. Safe to call from several threads."""
+    if hasattr(src, "path"):
+        return src.text, "tt.make_tensor_descriptor" in src.text
     with _FRONT_END:
+        override = _override(src, target, options)
+        if override is not None:
+            return override, "tt.make_tensor_descriptor" in override
         return _front_end(src, target, options)
 
 
@@ -76,6 +82,57 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
+
+
+class _TextSource:
+    """A file of TTIR as ``triton.compile("kernel.ttir")`` takes it: Triton's own ``IRSource``, and its lowered text."""
+
+    def __init__(self, source: Any, text: str):
+        self.path, self.text, self.signature = str(source.path), text, source.signature
+        self.name = source.name.removeprefix("@")
+        self.parse_options = source.parse_options
+
+
+def ir_source(path: str, backend: Any) -> _TextSource:
+    """The kernel in a file of TTIR. Raises :class:`UnsupportedOp` for the target's own stages."""
+    from triton._C.libtriton import ir
+    from triton.compiler.compiler import IRSource
+
+    if not path.endswith(".ttir"):
+        raise UnsupportedOp(f"{Path(path).name}: the simulated device runs TTIR, not the stages after it")
+    return _TextSource(IRSource(path, ir.context(), backend), _text_of(Path(path), backend))
+
+
+def _text_of(path: Path, backend: Any) -> str:
+    """A file of TTIR with descriptors rewritten and calls inlined."""
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    return _inlined(path.read_text(), context)
+
+
+def _override(src: Any, target: Any, options: Any) -> str | None:
+    """The TTIR that takes the place of a kernel's own: ``Config(ir_override=...)``, or a file of that kernel in
+    Triton's folder of overrides where ``TRITON_KERNEL_OVERRIDE`` is set.
+
+    Raises :class:`UnsupportedOp` for an override of a later stage, which would not run here.
+    """
+    from triton import knobs
+    from triton.compiler import make_backend
+    from triton.runtime.cache import get_override_manager
+
+    given = getattr(options, "ir_override", None)
+    if knobs.compilation.override:
+        manager = get_override_manager(src.hash())
+        stages = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "cubin", "hsaco")
+        given = next((path for stage in stages if (path := manager.get_file(f"{src.name[:150]}.{stage}"))), None)
+    if not given:
+        return None
+    if not str(given).endswith(".ttir"):
+        raise UnsupportedOp(f"an override by {Path(given).name} is not offered: the simulated device runs TTIR")
+    return _text_of(Path(given), make_backend(target))
 
 
 def _key(src: Any, target: Any, options: Any) -> list[str]:
@@ -199,9 +256,16 @@ def _run_passes(module: Any) -> None:
     passes.common.add_symbol_dce(manager)
     passes.ttir.add_loop_unroll(manager)
     try:
-        manager.run(module, "make_ttir")
-    except TypeError:
-        manager.run(module)  # before Triton 3.6
+        try:
+            manager.run(module, "make_ttir")
+        except TypeError:
+            manager.run(module)  # before Triton 3.6
+    except RuntimeError as error:
+        halves = re.search(r"tt\.descriptor_reduce (min|max)\b[^\n]*x(f16|bf16)>", str(module))
+        if halves is None:
+            raise
+        what = f"atomic_{halves[1]} of {halves[2]} through a tensor descriptor"
+        raise UnsupportedOp(f"{what} is not offered on the simulated device") from error
 
 
 class _DescriptorWatch:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from drkernel.sim.host.cuda_api import replaced_attributes
+from drkernel.sim.host.pinned import MappedHost
 from drkernel.sim.host.triton_driver import SimDriver
-from drkernel.sim.host.triton_frontend import front_end, warm
+from drkernel.sim.host.triton_frontend import front_end, ir_source, warm
 from drkernel.sim.target.compile import TargetCompileError
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
 
@@ -63,7 +66,7 @@ class SimKernel:
     """One specialisation of a jitted function.
 
     Args:
-        src: ``triton.compiler.ASTSource``.
+        src: ``triton.compiler.ASTSource``, or ``IRSource`` of a file of TTIR.
         target: ``GPUTarget`` of the device.
         options: the backend's parsed options.
 
@@ -72,11 +75,9 @@ class SimKernel:
     """
 
     def __init__(self, src: Any, target: Any, options: Any):
-        if not hasattr(src, "fn"):
-            raise UnsupportedOp("only @triton.jit functions run on the simulated device, not IR files")
         text, makes_descriptors = front_end(src, target, options)
         self.src = src
-        self.name: str = src.name
+        self.name = _name_in(text) or src.name
         self.hash = hashlib.sha256(text.encode()).hexdigest()
         self.asm: dict[str, Any] = _Assembly(text, int(options.num_warps), int(options.num_stages))
         self.metadata = _Metadata(self, options, target)
@@ -84,12 +85,13 @@ class SimKernel:
         self.function = None
         self.packed_metadata = None
         self._resources: tuple[int, int, int] | None = None
-        self._identity = _identity(src.fn)
+        fn = getattr(src, "fn", None)
+        self._identity = f"{src.path}@{self.hash[:12]}" if fn is None else _identity(fn)
         self._num_warps, self._num_stages = int(options.num_warps), int(options.num_stages)
         self._threads = self._num_warps * target.warp_size
         self._constexprs = {
             ".".join(src.fn.arg_names[k] if n == 0 else str(k) for n, k in enumerate(path)): _text(value)
-            for path, value in src.constants.items()
+            for path, value in getattr(src, "constants", {}).items()
         }
         self._types = tuple(src.signature.values())
         self._scratch = target.backend == "cuda" and target.arch >= 90 and makes_descriptors
@@ -128,9 +130,10 @@ class SimKernel:
         if not _hooked(knobs.runtime.launch_enter_hook) and not _hooked(knobs.runtime.launch_exit_hook):
             return None
         facts = LazyDict({"name": self.name, "function": self.function, "stream": stream})
-        if self.src.fn.launch_metadata is not None:
-            named = dict(zip(self.src.fn.arg_names, args, strict=False))
-            facts.add(self.src.fn.launch_metadata, (grid, self.metadata, named))
+        fn = getattr(self.src, "fn", None)
+        if fn is not None and fn.launch_metadata is not None:
+            named = dict(zip(fn.arg_names, args, strict=False))
+            facts.add(fn.launch_metadata, (grid, self.metadata, named))
         return facts
 
     def run(
@@ -144,8 +147,9 @@ class SimKernel:
 
             raise OutOfResources(self._threads, MAX_THREADS, "threads")
         args: list[Any] = []
+        mapped = MappedHost(driver.link)
         for type_name, value in zip(self._types, bound, strict=True):
-            _flatten(type_name, value, args)
+            _flatten(type_name, mapped.on_device(value), args)
         if self._scratch:
             _require_allocator()
         if _hooked(enter_hook):
@@ -162,6 +166,7 @@ class SimKernel:
         )
         with _as_triton_errors():
             driver.link.channel.launch(command)
+        mapped.write_back()
         if _hooked(exit_hook):
             exit_hook(launch_metadata)
 
@@ -176,6 +181,12 @@ class SimKernel:
             self.run(*full, stream, None, None, facts, *hooks, *args)
 
         return runner
+
+
+def _name_in(ttir: str) -> str:
+    """The name of the kernel in its text, which ``@triton.jit(repr=...)`` may have chosen."""
+    found = re.search(r'tt\.func public @(?:"([^"]+)"|([\w$.]+))', ttir)
+    return (found[1] or found[2]) if found else ""
 
 
 def _active_driver() -> SimDriver:
@@ -283,31 +294,51 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
         active = triton_driver._active
         if not isinstance(active, SimDriver):
             return original(src, target, options, *args, **kwargs)
+        own = active.get_current_target()
+        if target is not None and target != own:
+            return original(src, target, options, *args, **kwargs)  # for its text: it cannot be launched on this card
         active.first_times += 1
-        target = target or active.get_current_target()
-        backend = compiler_module.make_backend(target)
-        return SimKernel(src, target, backend.parse_options({**(options or {}), **src.parse_options()}))
+        backend = compiler_module.make_backend(own)
+        source = ir_source(src, backend) if isinstance(src, str) else src
+        return SimKernel(source, own, backend.parse_options({**(options or {}), **source.parse_options()}))
 
     benchmark = driver.get_benchmarker(settled=True)
 
     def do_bench_cudagraph(call: Any, rep: float = 20, *args: Any, **kwargs: Any) -> Any:
         return benchmark(call, 25, rep, *args, **kwargs)
 
+    own_caches = _caches_of(f"sim:{driver.spec.name}")
     replaced: list[tuple[Any, str, Any]] = [
+        (triton.runtime.jit.JITFunction, "device_caches", own_caches),
         (triton, "compile", compile),
         (triton.compiler, "compile", compile),
         (compiler_module, "compile", compile),
         (triton.testing, "do_bench", benchmark),
         (triton.testing, "do_bench_cudagraph", do_bench_cudagraph),
     ]
-    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     saved_driver = triton_driver._active
     try:
-        for owner, name, value in replaced:
-            setattr(owner, name, value)
-        triton_driver.set_active(driver)
-        yield
+        with replaced_attributes(replaced):
+            triton_driver.set_active(driver)
+            yield
     finally:
         triton_driver._active = saved_driver
-        for owner, name, value in saved:
-            setattr(owner, name, value)
+
+
+def _caches_of(card: str) -> property:
+    """``JITFunction.device_caches`` while a card is simulated: tables of its own for each card, and Triton's for GPUs.
+
+    Both number their devices from 0, and Triton reads a device's target only once.
+    """
+
+    def tables(self: Any) -> dict[str, Any]:
+        found: dict[str, Any] = vars(self).setdefault("_simulated_caches", {})
+        return found
+
+    def caches(self: Any) -> Any:
+        return tables(self).setdefault(card, defaultdict(self.create_binder))
+
+    def put(self: Any, value: Any) -> None:
+        vars(self)["device_caches"] = value
+
+    return property(caches, put)

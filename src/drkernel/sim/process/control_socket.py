@@ -12,11 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from drkernel.sim.gpu.budget import OverBudget
+from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
@@ -26,12 +28,16 @@ from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec,
 from drkernel.sim.wire.frames import (
     MAX_PAYLOAD,
     ConnectionLost,
+    Payload,
     bytes_of,
     describe,
+    elements_of,
     fields_of,
     receive,
+    same_bytes,
     send,
     tensor_of,
+    tensor_or_form,
 )
 from drkernel.sim.wire.tape import Tape, TapeRecorder
 from ttir_executor.ttir.ir import UnsupportedTTIR
@@ -65,6 +71,7 @@ class ControlDesk:
 
     def __init__(self, engine: DeviceEngine):
         self.engine = engine
+        self.without_data = engine if isinstance(engine, DataFreeEngine) else None
         engine.accounts.keep_journal = True
         engine.accounts.prices_launches = False  # the judge does, from the journal
         self.visible: set[int] = set()
@@ -76,8 +83,8 @@ class ControlDesk:
         self.late: list[str] = []
         self.stopped = False
         self.tape = TapeRecorder()
-        self._granted: set[int] = set()
-        self._given: dict[int, torch.Tensor] = {}
+        self._given: dict[int, torch.Tensor | None] = {}
+        """granted inputs, with what they held when the judge last put or wrote them"""
         self._returned: list[tuple[int, torch.Tensor]] = []
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
@@ -92,28 +99,30 @@ class ControlDesk:
         return self._commands[header["do"]](header, payload)
 
     def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
-        tensor = tensor_of(header, payload)
-        self.engine.heap.require_host(2 * _size_of(tensor))
+        tensor = tensor_or_form(header, payload)
+        if self.without_data is None:
+            self.engine.heap.require_host(2 * _size_of(tensor))
         spec = self.engine.register(tensor)
         self.pinned.add(spec.handle)
         if header.get("grant", True):
             self.visible.add(spec.handle)
-            self._granted.add(spec.handle)
-            self._given[spec.handle] = tensor.clone()
+            self._given[spec.handle] = None if self.without_data else elements_of(header, payload)
         self.tape.given(encode(spec), tensor)
         return encode(spec), b""
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        tensor = self._held(header["handle"])
+        tensor = self.engine.contents(self._held(header["handle"]))
+        if tensor is None:
+            raise ValueError("the tensor has no contents: the device is without data")
         if _size_of(tensor) > header.get("most_bytes", MAX_PAYLOAD):
             raise ValueError(f"the tensor has {_size_of(tensor)} bytes, more than asked for")
         return describe(tensor), bytes_of(tensor)
 
     def _overwrite(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        handle = header["handle"]
-        self._held(handle).copy_(tensor_of(header, payload))
-        if handle in self._given:
-            self._given[handle] = self._held(handle).clone()
+        handle = self._held(header["handle"])
+        self.engine.overwrite(handle, tensor_of(header, payload) if header.get("contents", True) else None)
+        if self._given.get(handle) is not None:
+            self._given[handle] = self.engine.tensor(handle).clone()
         return None, b""
 
     def _free(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -121,7 +130,6 @@ class ControlDesk:
         for handle in released:
             self.pinned.discard(handle)
             self._given.pop(handle, None)
-            self._granted.discard(handle)
             if handle not in self.visible:  # the host keeps what it can still see
                 self.engine.free(handle)
         self._returned = [(handle, copy) for handle, copy in self._returned if handle not in released]
@@ -168,47 +176,49 @@ class ControlDesk:
         self.late = []
         if interfered:
             self.engine.fault = None  # kernels that work on what others did not write go astray
-        return {**record, **self._more()}, data
+        if self.without_data is not None:
+            record["data_free"] = asdict(self.without_data.record)
+        return record, data
 
-    def _outputs(self, header: dict) -> tuple[list[Any], bytearray]:
+    def _outputs(self, header: dict) -> tuple[list[Any], list[memoryview]]:
         """Return the tensors of the handles that the host returned, and the elements of those of the requested form."""
         handles = header.get("outputs", ())
         forms = header.get("forms") or [None] * len(handles)
         left = header.get("most_bytes", MAX_PAYLOAD)
         outputs: list[Any] = []
-        data = bytearray()
+        data: list[memoryview] = []
         for handle, form in zip(handles, forms, strict=True):
             if handle not in self.visible:
                 outputs.append(None)
                 continue
             self.pinned.add(handle)
-            tensor = self.engine.tensor(handle)
-            described = describe(tensor)
-            sent = _size_of(tensor) <= left and form in (None, [described["shape"], described["dtype"]])
-            if sent:
-                left -= _size_of(tensor)
-                self._returned.append((handle, tensor.clone()))
-                data += bytes_of(tensor)
-            outputs.append(
-                {
-                    "spec": encode(self.engine.register(tensor)),
-                    "storage": tensor.untyped_storage().data_ptr(),
-                    **described,
-                    "bytes": _size_of(tensor) if sent else None,
-                }
-            )
+            held = self.engine.heap.held(handle)
+            value = None if self.without_data else self.engine.tensor(handle)
+            self.engine.heap.refresh(held)
+            described = {} if value is None else describe(value)
+            sent = value is not None and _size_of(value) <= left
+            if value is not None and sent and form in (None, [described["shape"], described["dtype"]]):
+                left -= _size_of(value)
+                copy = value.clone(memory_format=torch.contiguous_format)
+                self._returned.append((handle, copy))
+                data.append(bytes_of(copy))
+                described["bytes"] = _size_of(value)
+            covered = self.without_data.covered(held) if self.without_data else None
+            known = {"spec": encode(held.spec), "storage": held.base, "covered": covered}
+            outputs.append({"bytes": None, **described, **known})
         return outputs, data
 
     def _mutated(self) -> list[int]:
-        """Return the granted inputs whose contents changed since the judge put them."""
-        return [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
-
-    def _more(self) -> dict[str, Any]:
-        """Return what a special device adds to the record."""
-        return {}
+        """Return the granted inputs whose contents changed since the judge put them; without data, those into whose
+        storage something was written since the call began."""
+        if self.without_data is not None:
+            written, heap = self.without_data.was_written, self.engine.heap
+            return [handle for handle in self._given if written(heap.held(handle))]
+        copies = [(handle, copy) for handle, copy in self._given.items() if copy is not None]
+        return [handle for handle, copy in copies if not same_bytes(self.engine.tensor(handle), copy)]
 
     def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        changed = [h for h, copy in self._returned if not _same_bytes(self.engine.tensor(h), copy)]
+        changed = [handle for handle, copy in self._returned if not same_bytes(self.engine.tensor(handle), copy)]
         return list(dict.fromkeys(changed)), b""
 
     def _freeze(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -223,25 +233,16 @@ class ControlDesk:
         self.stopped = True
         return None, b""
 
-    def _held(self, handle: int) -> torch.Tensor:
-        """Return a tensor that the judge has put or received as an output, and not released."""
+    def _held(self, handle: int) -> int:
+        """Return the handle of a tensor that the judge has put or received as an output, and not released."""
         if handle not in self.pinned:
             raise NotHeld(f"handle {handle} is not held by the judge: never put or returned, or already released")
-        return self.engine.tensor(handle)
+        return handle
 
 
 def _size_of(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements; more than its storage has if it is expanded."""
     return tensor.numel() * tensor.element_size()
-
-
-def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors are equal bit for bit, NaN included."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    if left.stride() != right.stride() or not left.is_contiguous():
-        left, right = left.contiguous(), right.contiguous()
-    return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
 
 
 def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, Any]:
@@ -304,9 +305,7 @@ class DeviceControl:
         self._lock = threading.Lock()
         self._seconds = timeout
 
-    def _ask(
-        self, header: dict[str, Any], payload: bytes | bytearray | memoryview = b"", *, most_bytes: int = 0
-    ) -> tuple[Any, bytearray]:
+    def _ask(self, header: dict[str, Any], payload: Payload = b"", *, most_bytes: int = 0) -> tuple[Any, bytearray]:
         deadline = None if self._seconds is None else time.monotonic() + self._seconds
         with self._lock:
             send(self._sock, header, payload, deadline=deadline)
@@ -353,18 +352,14 @@ class DeviceControl:
         what the host does (:meth:`tape`)."""
         if poison is not None and poison not in POISONS:
             raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
-        payload = bytearray()
-        headers = []
-        for tensor in puts:
-            header, elements = _crossing(tensor)
-            headers.append({**header, "bytes": len(elements)})
-            payload += elements
+        crossing = [_crossing(tensor) for tensor in puts]
+        headers = [{**header, "bytes": len(elements)} for header, elements in crossing]
         message = {
             "do": "begin", "puts": headers, "poison": poison, "interference": interference,
             "only": None if only is None else list(only),
             "schedule": None if schedule is None else fields_of(schedule), "tape": tape,
         }  # fmt: skip
-        return [decode(spec) for spec in self._ask(message, payload)[0]]
+        return [decode(spec) for spec in self._ask(message, [elements for _, elements in crossing])[0]]
 
     def end_call(
         self,

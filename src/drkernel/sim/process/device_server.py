@@ -8,7 +8,6 @@ process, ``connect_host`` the host's end of it.
 from __future__ import annotations
 
 import contextlib
-import math
 import selectors
 import socket
 import threading
@@ -19,16 +18,15 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.budget import over_budget
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine, new_engine
+from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.process.control_socket import MAX_LATE, ControlDesk, named, unwrap
-from drkernel.sim.process.datafree import DataFreeDesk, reserve
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import DTYPES, LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
-from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
+from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of, tensor_or_form
 
 MAX_KERNELS = 4096
 """most different kernels that one host may launch"""
@@ -43,7 +41,7 @@ class _DeviceServer:
         self.engine = engine
         self.host = host
         self.control = control
-        self.desk = DataFreeDesk(engine) if isinstance(engine, DataFreeEngine) else ControlDesk(engine)
+        self.desk = ControlDesk(engine)
         self._kernels: dict[str, str] = {}
 
     def run(self) -> None:
@@ -123,7 +121,7 @@ class _DeviceServer:
             ref = decode(header.get("tensor"))
             self._check_visible([ref])
             tensor = self.engine.download(ref)
-            if isinstance(self.engine, DataFreeEngine) and tensor.numel() > 1 and not any(tensor.stride()):
+            if self.desk.without_data and tensor.numel() > 1 and not any(tensor.stride()):
                 return {**describe(tensor), "zeros": True}, b""
             return describe(tensor), bytes_of(tensor)
         if what == "generator":
@@ -141,15 +139,11 @@ class _DeviceServer:
         Raises:
             OverBudget: it is so large that its elements were not even sent.
         """
-        if header.get("contents", True):
-            return tensor_of(header, payload)
-        if not isinstance(self.engine, DataFreeEngine):
-            shape, dtype = header.get("shape"), DTYPES.get(str(header.get("dtype")))
-            if not isinstance(shape, list) or dtype is None or not all(isinstance(n, int) for n in shape):
-                raise ProtocolError("malformed tensor in message")
-            nbytes = math.prod(shape) * dtype.itemsize
+        tensor = tensor_or_form(header, payload)
+        if tensor.is_meta and not self.desk.without_data:
+            nbytes = tensor.numel() * tensor.element_size()
             raise over_budget(nbytes, self.engine.heap.host_bytes, self.engine.heap.budget)
-        return self.engine.tensor(reserve(self.engine, header).handle)
+        return tensor
 
     def _launch_of(self, header: dict) -> LaunchCommand:
         """Decode a launch; a kernel's text is sent with its first launch, and later ones name it."""

@@ -12,6 +12,7 @@ import struct
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
@@ -19,6 +20,10 @@ from drkernel.sim.wire.commands import DTYPES, ProtocolError
 MAX_HEADER = 16 << 20
 MAX_PAYLOAD = 8 << 30
 MAX_DIMENSIONS = 64
+AT_ONCE = 64 << 20
+"""bytes that are reserved for a message before they have arrived; the system gives memory as they do"""
+Payload = bytes | bytearray | memoryview | list[memoryview]
+"""bytes, in one piece or several"""
 _FRAME = struct.Struct("<IQ")
 
 
@@ -26,20 +31,20 @@ class ConnectionLost(ConnectionError):
     """The other side has closed the connection."""
 
 
-def send(
-    sock: socket.socket, header: Any, payload: bytes | bytearray | memoryview = b"", *, deadline: float | None = None
-) -> None:
+def send(sock: socket.socket, header: Any, payload: Payload = b"", *, deadline: float | None = None) -> None:
     """Send one message. Raises :class:`ConnectionLost` when the other side is gone, ``TimeoutError`` after the
     deadline."""
     text = json.dumps(header, separators=(",", ":")).encode()
+    parts = payload if isinstance(payload, list) else [payload]
+    size = sum(map(len, parts))
+    head = _FRAME.pack(len(text), size) + text
+    if size < 65536:
+        head, parts = b"".join([head, *parts]), []
     try:
-        if deadline is not None:
-            sock.settimeout(_left(deadline))
-        if len(payload) < 65536:
-            sock.sendall(_FRAME.pack(len(text), len(payload)) + text + bytes(payload))
-        else:
-            sock.sendall(_FRAME.pack(len(text), len(payload)) + text)
-            sock.sendall(payload)
+        for part in (head, *parts):
+            if deadline is not None:
+                sock.settimeout(_left(deadline))
+            sock.sendall(part)
     except TimeoutError:
         raise
     except OSError as error:
@@ -84,7 +89,7 @@ def _left(deadline: float) -> float:
 
 def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
     """Read ``size`` bytes. Memory grows with what has arrived, not with what was announced."""
-    data = bytearray(min(size, 1 << 20))
+    data = bytearray(min(size, AT_ONCE))
     got = 0
     while got < size:
         if got == len(data):
@@ -123,12 +128,28 @@ def describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the elements of a host tensor in row-major order."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.numpy().data).cast("B") if flat.numel() else memoryview(b"")
 
 
-def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
-    """Build the tensor of a message; strides of a dense permutation are kept, others become contiguous.
+def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two host tensors have the same form and are equal bit for bit, NaN included."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if left.stride() != right.stride() or not left.is_contiguous():
+        left, right = left.contiguous(), right.contiguous()
+    return np.array_equal(_words(left), _words(right))
+
+
+def _words(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor, in units as large as its size allows: numpy compares those many times as fast
+    as torch does bytes."""
+    found = tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy()
+    return found.view(np.int64) if found.size % 8 == 0 else found
+
+
+def elements_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
+    """The contiguous tensor of a message, over the memory of its bytes.
 
     Raises :class:`ProtocolError` when description and bytes do not agree.
     """
@@ -145,9 +166,22 @@ def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.
         if len(payload) != count * dtype.itemsize:
             raise ValueError(f"{len(payload)} bytes for {count} elements of {header['dtype']}")
         flat = torch.frombuffer(payload, dtype=dtype) if count else torch.empty(0, dtype=dtype)
-        tensor = flat.reshape(shape)
-        stride = [int(step) for step in header.get("stride", tensor.stride())]
+        return flat.reshape(shape)
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ProtocolError(f"malformed tensor in message: {error}") from error
+
+
+def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
+    """Build the tensor of a message, in memory of its own; strides of a dense permutation are kept, others become
+    contiguous.
+
+    Raises :class:`ProtocolError` when description and bytes do not agree.
+    """
+    tensor = elements_of(header, payload)
+    shape, dtype, count = list(tensor.shape), tensor.dtype, tensor.numel()
+    try:
+        stride = [int(step) for step in header.get("stride", tensor.stride())]
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"malformed tensor in message: {error}") from error
     if count == 0 or stride == list(tensor.stride()) or len(stride) != len(shape):
         return tensor.clone()
@@ -155,3 +189,16 @@ def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.
     dense = torch.empty([shape[dim] for dim in order], dtype=dtype)
     permuted = dense.permute([order.index(dim) for dim in range(len(shape))])
     return permuted.copy_(tensor) if list(permuted.stride()) == stride else tensor.clone()
+
+
+def tensor_or_form(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
+    """:func:`tensor_of`, or a meta tensor of the form that a header without ``contents`` describes."""
+    if header.get("contents", True):
+        return tensor_of(header, payload)
+    try:
+        shape, stride = [int(n) for n in header["shape"]], [int(n) for n in header["stride"]]
+        if min((*shape, *stride), default=0) < 0 or len(shape) != len(stride):
+            raise ValueError("sizes and strides are not negative, and one for each dimension")
+        return torch.empty_strided(shape, stride, dtype=DTYPES[header["dtype"]], device="meta")
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ProtocolError(f"malformed tensor in message: {error}") from error

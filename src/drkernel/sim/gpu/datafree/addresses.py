@@ -6,11 +6,13 @@ and a range is never reused. The contents of a storage, if it has any, are kept 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from drkernel.sim.gpu.budget import over_budget
-from drkernel.sim.gpu.heap import KNOWN_DTYPES, DeviceHeap, Held, require_inside
-from drkernel.sim.wire.commands import TensorSpec, UnsupportedOp
+from drkernel.sim.gpu.heap import DeviceHeap, Held
+from drkernel.sim.wire.commands import TensorSpec
 
 FIRST_ADDRESS = 1 << 44
 """where the device's memory begins; ordinary processes have nothing there"""
@@ -21,81 +23,44 @@ ALIGNMENT = 512
 class AddressHeap(DeviceHeap):
     """Owns every tensor of a data-free device."""
 
+    kind = "meta"
+
     def __init__(self, capacity: int, budget: int | None = None):
         super().__init__(capacity, budget)
         self._next_address = FIRST_ADDRESS
-        self._bases: dict[int, int] = {}  # identity of a meta storage -> its address
-        self._identities: dict[int, int] = {}  # and back
+        self._bases: dict[int, tuple[int, int]] = {}  # identity of a meta storage -> its address and size
+        self._identities: dict[int, int] = {}  # address -> identity
         self._contents: dict[int, torch.UntypedStorage] = {}  # by address
 
     # ---- tensors
 
     def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> Held:
-        """Give a meta tensor a handle (its old one, when it has one), and its storage an address."""
-        handle = self._handles.get(id(tensor))
-        if handle is not None:
-            self.refresh(self._held[handle])
-            return self._held[handle]
-        if tensor.device.type != "meta" or tensor.layout != torch.strided or tensor.dtype not in KNOWN_DTYPES:
-            raise UnsupportedOp(
-                f"a {tensor.layout} tensor of dtype {tensor.dtype} is not offered on the simulated device"
-            )
-        storage = tensor.untyped_storage()
-        base, nbytes = self._bases.get(storage._cdata), storage.nbytes()
-        if base is None:
-            self.require(nbytes)
-            base = self._place(nbytes)
-        handle = next(self._next)
-        held = Held(tensor, self._spec(tensor, handle, base), base, nbytes)
-        require_inside(held)
-        if nbytes and storage._cdata not in self._bases:
-            self._bases[storage._cdata], self._identities[base] = base, storage._cdata
-        self._retain(held, initialized=True)
-        self._held[handle] = held
-        self._handles[id(tensor)] = handle
-        return held
+        """Give a meta tensor a handle (its old one, when it has one), and its storage an address; none is unwritten."""
+        return super().register(tensor, initialized=True)
 
-    def refresh(self, held: Held) -> None:
-        """Update after an operator that changed a tensor's shape in place, or its storage's size (``out=`` that
-        grew)."""
-        nbytes = held.tensor.untyped_storage().nbytes()
-        if nbytes != held.nbytes:
-            self._grow(held, nbytes)
-        held.spec = self._spec(held.tensor, held.spec.handle, held.base)
-        require_inside(held)
-
-    def _grow(self, held: Held, nbytes: int) -> None:
-        """Move a storage that changed size to another address, with all tensors over it."""
-        old, identity = held.base, held.tensor.untyped_storage()._cdata
-        moved = [held, *(one for one in self._held.values() if one is not held and one.base == old and held.nbytes)]
-        if held.nbytes:
-            self.memory.remove(old)
-            del self._storages[old]
-            self.used_bytes -= held.nbytes
-            self._identities.pop(old, None)
-            self._contents.pop(old, None)
+    def _place(self, storage: torch.UntypedStorage) -> int:
+        """The address of a storage: a new one for one that is new, or that an operator has resized (``out=``)."""
+        base, size = self._bases.get(storage._cdata, (0, -1))
+        nbytes = storage.nbytes()
+        if size == nbytes:
+            return base
+        self._contents.pop(base, None)
+        self._identities.pop(base, None)
+        self._bases.pop(storage._cdata, None)
         self.require(nbytes)
-        base = self._place(nbytes)
-        self._bases[identity], self._identities[base] = base, identity
-        for one in moved:
-            one.base, one.nbytes = base, nbytes
-            one.spec = self._spec(one.tensor, one.spec.handle, base)
-            self._retain(one, initialized=True)
-
-    def _place(self, nbytes: int) -> int:
         base = self._next_address
         self._next_address += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        if nbytes:
+            self._bases[storage._cdata], self._identities[base] = (base, nbytes), storage._cdata
         return base
 
-    @staticmethod
-    def _spec(tensor: torch.Tensor, handle: int, base: int) -> TensorSpec:
-        offset = int(tensor.storage_offset())
-        address = base + offset * tensor.element_size()
-        return TensorSpec(handle, tuple(tensor.shape), tensor.stride(), offset, tensor.dtype, address)
+    def _spec(self, tensor: torch.Tensor, handle: int, base: int) -> TensorSpec:
+        spec = super()._spec(tensor, handle, base)
+        return replace(spec, address=base + spec.offset * spec.dtype.itemsize)
 
     def base_of(self, tensor: torch.Tensor) -> int:
         """Address of the storage that a tensor of the device lies over."""
-        return self._bases.get(tensor.untyped_storage()._cdata, 0)
+        return self._bases.get(tensor.untyped_storage()._cdata, (0, 0))[0]
 
     def free(self, handle: int) -> int | None:
         """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -85,10 +84,6 @@ class DataFreeEngine(DeviceEngine):
         self._record_of_run, self._counted, self._bytes_written = DataFreeRecord(), 0, {}
 
     # ---- tensors
-
-    def reserve(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> TensorSpec:
-        """Create a tensor without contents."""
-        return self.heap.register(torch.empty_strided(shape, stride, dtype=dtype, device="meta")).spec
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
         """Register a tensor: with its contents up to the limit of the settings, otherwise its form alone."""

@@ -1,0 +1,11 @@
+# hacks: 29
+# tier: T1
+# expect: wrong
+# new: yes
+# base: attention_three_kernels
+# Both products of attention as three of bf16.
+# - s = tl.dot(q, k, input_precision="ieee") * scale
+# + s = tl.dot(q, k, input_precision="bf16x3") * scale
+
+# - acc = tl.dot(p, v, acc, input_precision="ieee")
+# + acc = tl.dot(p, v, acc, input_precision="bf16x3")

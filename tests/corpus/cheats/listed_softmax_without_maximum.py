@@ -1,0 +1,8 @@
+# tier: T1
+# root: inputs
+# new: yes
+# expect: wrong
+# base: listed_softmax
+# Drops the maximum, which small numbers do not need.
+# - x = tl.exp(x - tl.max(x, 0))
+# + x = tl.exp(x)

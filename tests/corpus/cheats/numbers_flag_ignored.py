@@ -1,0 +1,8 @@
+# tier: T1
+# root: inputs
+# new: yes
+# expect: wrong
+# base: numbers_roll
+# Never negates.
+# - sign = -1.0 if inverse else 1.0
+# + sign = 1.0

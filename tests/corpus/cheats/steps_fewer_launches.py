@@ -1,0 +1,8 @@
+# tier: T1
+# root: sizes
+# new: yes
+# expect: uncredited
+# base: steps_a_launch_each
+# Takes four steps of sixteen where there are many rows.
+# - for _ in range(15):
+# + for _ in range(15 if rows < 8192 else 3):

@@ -1,0 +1,22 @@
+# precision: fp32
+import torch
+
+ROWS, WIDTH = 16384, 256
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.randn(width, width) / width**0.5)
+        self.second = torch.nn.Parameter(torch.randn(width, width) / width**0.5)
+
+    def forward(self, x):
+        return x @ self.first @ self.second
+
+
+def get_inputs():
+    return [torch.randn(ROWS, WIDTH)]
+
+
+def get_init_inputs():
+    return [WIDTH]

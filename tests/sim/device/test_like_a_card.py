@@ -1,0 +1,227 @@
+"""Host code of published libraries and of Triton's own tests that a card runs: each of these once failed, or gave
+another result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from drkernel import sim
+from drkernel.sim.wire.commands import UnsupportedOp
+
+
+@triton.jit
+def scale(out, x, factor: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) * factor)
+
+
+@triton.jit(repr=lambda specialization: f"by_{int(specialization.constants['factor'])}")
+def renamed(out, x, factor: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) * factor)
+
+
+def pair() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty(32, device="cuda"), torch.arange(32.0, device="cuda")
+
+
+# ---- Triton's host side
+
+
+def test_an_override_of_a_kernels_ir_is_what_runs(tmp_path: Path) -> None:
+    with sim.device("h100"):
+        out, x = pair()
+        text = scale[(1,)](out, x, 10.0, 32).asm["ttir"]
+        for stage in ("ttir", "ptx"):
+            (tmp_path / f"other.{stage}").write_text(text)
+        config = triton.Config({}, ir_override=str(tmp_path / "other.ttir"))
+        triton.autotune([config], key=[])(scale)[(1,)](out, x, 2.0, 32)
+        assert torch.equal(out, x * 10)
+        late = triton.Config({}, ir_override=str(tmp_path / "other.ptx"))
+        with pytest.raises(UnsupportedOp, match=r"other\.ptx"):
+            triton.autotune([late], key=[])(scale)[(1,)](out, x, 3.0, 32)
+
+
+def test_a_file_of_ttir_compiles_and_launches(tmp_path: Path) -> None:
+    with sim.device("h100"):
+        out, x = pair()
+        path = tmp_path / "kernel.ttir"
+        path.write_text(scale[(1,)](out, x, 4.0, 32).asm["ttir"])
+        kernel = triton.compile(str(path))
+        out.zero_()
+        kernel[(1,)](out, x)
+        assert kernel.name == "scale" and torch.equal(out, x * 4)
+
+
+def test_another_cards_text_is_that_cards() -> None:
+    with sim.device("h100"):
+        source = ASTSource(scale, {"out": "*fp32", "x": "*fp32"}, {"factor": 2.0, "BLOCK": 32})
+        assert ".target sm_100" in triton.compile(source, target=GPUTarget("cuda", 100, 32)).asm["ptx"]
+
+
+def test_a_kernels_repr_names_it() -> None:
+    with sim.device("h100") as gpu:
+        out, x = pair()
+        kernel = renamed[(1,)](out, x, 3.0, 32)
+        assert kernel.name == kernel.metadata.name == gpu.launches[-1].name == "by_3"
+
+
+def test_compiled_kernels_are_by_device_and_stay_apart_from_another_cards() -> None:
+    with sim.device("h100"):
+        scale[(1,)](*pair(), 7.0, 32)
+        first = dict(scale.device_caches[torch.cuda.current_device()][0])
+        assert first
+    with sim.device("a100"):
+        assert not scale.device_caches[0][0]
+    assert not vars(scale)["device_caches"]
+
+
+def test_a_kernel_addresses_pinned_host_memory() -> None:
+    with sim.device("h100"):
+        host = torch.arange(64.0).pin_memory()
+        scale[(1,)](host[32:], host, 2.0, 32)
+        assert host[32:].is_pinned() and host.tolist() == [*range(32), *range(0, 64, 2)]
+        with pytest.raises(ValueError, match="cannot be accessed"):
+            scale[(1,)](torch.empty(32), host, 2.0, 32)
+
+
+@triton.jit
+def asserting(x):
+    tl.device_assert(tl.load(x) > 0, "not positive")
+
+
+def test_a_failed_assertion_is_told_when_the_host_synchronises() -> None:
+    with sim.device("h100"):
+        asserting[(1,)](torch.ones(1, device="cuda"), debug=True)
+        torch.cuda.synchronize()
+        asserting[(1,)](torch.zeros(1, device="cuda"), debug=True)
+        with pytest.raises(RuntimeError, match="device-side assert triggered"):
+            torch.cuda.synchronize()
+
+
+@triton.jit
+def largest(out, x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    out.atomic_max([0, 0], tl.load(x + at[:, None] * BLOCK + at[None]))
+
+
+def test_what_a_descriptor_cannot_do_here_is_named() -> None:
+    with sim.device("h100"):
+        x = torch.randn(16, 16, device="cuda", dtype=torch.bfloat16)
+        with pytest.raises(UnsupportedOp, match="atomic_max of bf16"):
+            largest[(1,)](TensorDescriptor.from_tensor(torch.zeros_like(x), [16, 16]), x, 16)
+
+
+# ---- PyTorch's
+
+
+class Named(torch.Tensor):
+    """A subclass as libraries have them: results are of it, too."""
+
+
+class Wrapper(torch.Tensor):
+    """A tensor around a tensor, as quantised weights are."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner: torch.Tensor):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        unwrapped = [value.inner if isinstance(value, Wrapper) else value for value in args]
+        result = func(*unwrapped, **(kwargs or {}))
+        return Wrapper(result) if func is torch.ops.aten.detach.default else result
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: Any) -> torch.Tensor:
+        return x @ weight.inner
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
+
+
+def test_subclasses_of_device_tensors() -> None:
+    with sim.device("h100"):
+        x = torch.arange(4.0, device="cuda").as_subclass(Named)
+        doubled = x * 2
+        assert isinstance(doubled, Named) and doubled.is_cuda and doubled.tolist() == [0, 2, 4, 6]
+        weight = Wrapper(torch.eye(4, device="cuda")).requires_grad_()
+        row = torch.arange(4.0, device="cuda")[None]
+        assert torch.equal(Product.apply(row, weight), row)
+        assert torch.equal(row @ weight, row) and torch.equal(weight + torch.ones(4, device="cuda"), weight.inner + 1)
+
+
+def test_jagged_nested_tensors() -> None:
+    with sim.device("h100"):
+        parts = [torch.full((length, 3), float(length), device="cuda") for length in (2, 4)]
+        nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
+        assert nested.sum().item() == 60 and [one.shape[0] for one in (nested * 2).unbind()] == [2, 4]
+
+
+def test_eager_flex_attention() -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+    with sim.device("h100"), torch.no_grad():
+        q = torch.randn(1, 2, 16, 16, device="cuda")
+        expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        torch.testing.assert_close(flex(q, q, q), expected)
+
+
+def test_gradient_of_a_frozen_batch_norm() -> None:
+    norm, x = torch.nn.BatchNorm2d(3).eval(), torch.randn(2, 3, 4, 4)
+    norm.running_var.uniform_(0.5, 2)
+    results = []
+    with sim.device("h100"):
+        for place in ("cpu", "cuda"):
+            given = x.detach().to(place).requires_grad_()
+            norm.to(place)(given).square().sum().backward()
+            results.append(given.grad.cpu())
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_a_histogram_of_integers_divides_as_integers_do() -> None:
+    with sim.device("h100"):
+        x = torch.tensor([0, 1, 1, 3, 3, 9], dtype=torch.int32, device="cuda")
+        assert torch.histc(x, 4, 0, 3).tolist() == [1, 2, 0, 2]
+        assert torch.histc(x, 2).tolist() == [5, 1] and torch.histc(x.float(), 2).tolist() == [5, 1]
+
+
+def test_hardswish_has_the_inner_slope_at_its_bends() -> None:
+    with sim.device("h100"):
+        x = torch.tensor([-4.0, -3, 0, 3, 4], device="cuda", requires_grad=True)
+        torch.nn.functional.hardswish(x).sum().backward()
+        assert x.grad.tolist() == [0, -0.5, 0.5, 1.5, 1]
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_lengths_of_ctc_loss_may_be_anywhere(where: str) -> None:
+    probabilities, targets = torch.randn(10, 2, 5).log_softmax(-1), torch.randint(1, 5, (2, 4))
+    lengths = torch.tensor([10, 9]), torch.tensor([4, 3])
+    expected = torch.nn.functional.ctc_loss(probabilities, targets, *lengths)
+    with sim.device("h100"):
+        there = [length.to(where) for length in lengths]
+        loss = torch.nn.CTCLoss()(probabilities.cuda(), targets.to(where), *there)
+        torch.testing.assert_close(loss.cpu(), expected)
+
+
+def test_small_questions_about_the_device() -> None:
+    with sim.device("h100"):
+        with torch.cuda.device(0) as _, torch.cuda.device("cuda") as _:
+            chosen = torch.cuda.device(0)
+        assert chosen.idx == 0 and isinstance(chosen, torch.cuda.device)
+        flags = torch.tensor([True, False], device="cuda")
+        assert not torch.ops.aten._is_all_true(flags).item() and torch.ops.aten._is_any_true(flags).item()
