@@ -58,7 +58,6 @@ from drkernel.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-
 from contrib.trees.miniature import DEPTHS, in_block  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------- what is asked
@@ -473,18 +472,10 @@ def rows_of(world: World, tasks_SP: Tensor, answers_SPNT: Tensor, use_SPNT: Tens
     s, p, n, t = use_SPNT.nonzero(as_tuple=True)
     task, answer = tasks_SP[s, p], answers_SPNT[use_SPNT]
     prompt = s * use_SPNT.shape[1] + p
-    return TurnBatch(
-        rewards_B=world.rewards[task, answer],
-        task_B=prompt,
-        trajectory_B=prompt * use_SPNT.shape[2] + n,
-        turn_B=t,
-        valid_B=torch.ones(len(s), dtype=torch.bool),
-        correct_B=world.right[task, answer].bool(),
-        coverage_B=world.cover[task, answer],
-        speedup_B=world.speed[task, answer],
-        speed_rewards_B=world.own[task, answer],
-        overlong_B=torch.zeros(len(s), dtype=torch.bool),
-    )
+    reward_B, cover_B, speed_B = (part[task, answer] for part in (world.rewards, world.cover, world.speed))
+    yes_B = torch.ones(len(s), dtype=torch.bool)
+    rows = (reward_B, prompt, prompt * use_SPNT.shape[2] + n, t, yes_B, None, world.right[task, answer].bool(), cover_B)
+    return TurnBatch(*rows, speedup_B=speed_B, speed_rewards_B=world.own[task, answer], overlong_B=~yes_B)
 
 
 def refilled(batch: TurnBatch, seeds: int, setting: Setting) -> tuple[Tensor, Tensor]:
@@ -547,26 +538,23 @@ def train(world: World, setting: Setting, seeds: int, block: int) -> dict[str, n
         if (step + 1) % setting.every == 0:
             looks.append(policy.look(setting))
     found = {name: torch.stack([look[name] for look in looks]).numpy() for name in looks[0]}
-    return {
-        **found,
-        "graded turns": np.full(seeds, graded_turns / seeds),
-        "out of the loss": np.full(seeds, 1 - trained / max(1.0, turns)),
-    }
+    totals = {"graded turns": graded_turns / seeds, "out of the loss": 1 - trained / max(1.0, turns)}
+    return found | {name: np.full(seeds, number) for name, number in totals.items()}
 
 
 # ---------------------------------------------------------------------------------------------------- parts and pages
 
 BLOCK, BLOCKS_RUN = 128, 1
-"""seeds of a part, and how many parts an arm has"""
-RULES = ("advantages", "rejection", "mismatch", "losses")
+"""seeds of a part, and parts of an arm"""
 Figures = dict[str, np.ndarray[Any, Any]]
 
 
 def part_file(out: Path, setting: Setting, block: int) -> Path:
     """Where a part lies: named by all that decides it."""
-    digests = [module_digest(f"drkernel.rl.maths.{name}") for name in RULES]
-    key = repr((setting, block, FIRST, LATER, NOISE, digests))
-    return out / "parts" / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.npz"
+    rules = ("advantages", "rejection", "mismatch", "losses")
+    digests = [module_digest(f"drkernel.rl.maths.{name}") for name in rules]
+    key = repr((setting, block, FIRST, LATER, NOISE, digests)).encode()
+    return out / "parts" / f"{hashlib.sha256(key).hexdigest()[:20]}.npz"
 
 
 def run_parts(out: Path, keys: Sequence[str], share: tuple[int, int]) -> None:
@@ -593,12 +581,6 @@ def collect(out: Path, key: str) -> dict[str, Figures]:
     return found
 
 
-def value(figures: Figures, metric: str, look: int = -1) -> np.ndarray[Any, Any]:
-    """A metric@turn after training, in percent, [seeds]."""
-    name, _, turn = metric.partition("@")
-    return 100 * figures[name][look, int(turn) - 1]
-
-
 def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float, float]:
     """Mean, 95% bootstrap interval over seeds, and the smallest mean that would be seen to differ from 0."""
     means = values[np.random.default_rng(0).integers(len(values), size=(2000, len(values)))].mean(1)
@@ -609,6 +591,11 @@ def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float, float]:
 def table(key: str, found: dict[str, Figures]) -> str:
     """A question's arms against its first, as Markdown."""
     shown, first = QUESTIONS[key].shown, next(iter(found))
+
+    def value(figures: Figures, metric: str, look: int = -1) -> np.ndarray[Any, Any]:
+        name, _, turn = metric.partition("@")
+        return 100 * figures[name][look, int(turn) - 1]
+
     header = ["arm", *[f"{m}, against {first}" for m in shown], "visible", "graded turns", "out of the loss"]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for name, figures in found.items():
@@ -656,7 +643,7 @@ def plot(path: Path, key: str, found: dict[str, Figures]) -> None:
 def refused(key: str, out: Path) -> str:
     """Why a question about laziness cannot be asked; nothing where it can."""
     lazy = what_pays(graded(out / "verdicts.sqlite"), QUESTIONS[key].setting({}).lazy)[1]
-    return f"refused: lazy answers pay {lazy:.2f} times PyTorch: nothing tempts to them" * (lazy < 1.0)
+    return f"{key}: refused, lazy answers pay {lazy:.2f} times PyTorch: nothing tempts to them\n" * (lazy < 1.0)
 
 
 def write(results: Path, out: Path, keys: Sequence[str]) -> None:
@@ -698,8 +685,8 @@ def main() -> None:
         return
     asked_for = args.questions or list(QUESTIONS)
     reasons = {key: refused(key, args.out) for key in asked_for if QUESTIONS[key].laziness}
+    print("".join(reasons.values()), end="")
     keys = [key for key in asked_for if not reasons.get(key)]
-    print("".join(f"{key}: {reason}\n" for key, reason in reasons.items() if reason), end="")
     first, count = map(int, args.share.split("/"))
     run_parts(args.out, keys, (first, count))
     if args.write:

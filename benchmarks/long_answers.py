@@ -156,16 +156,10 @@ def train(
         rewards = (token_RL.reshape(-1, tokens) == walkers.right.reshape(-1)[row_BT]).float().mean(1)
         now_BT = logprobs.reshape(-1)[cell_BT]
         owner_B = torch.arange(len(seed_R)).repeat_interleave(TURNS)
-        batch = TurnBatch(
-            rewards_B=rewards,
-            task_B=torch.arange(len(seed_R)).div(group, rounding_mode="floor").repeat_interleave(TURNS),
-            trajectory_B=owner_B,
-            turn_B=torch.arange(TURNS).repeat(len(seed_R)),
-            valid_B=torch.ones(len(rewards), dtype=torch.bool),
-            logprobs_BT=now_BT.detach(),
-            sum_pi_squared_BT=square[row_BT],
-            mask_BT=torch.ones_like(now_BT, dtype=torch.bool),
-        )
+        task_B = torch.arange(len(seed_R)).div(group, rounding_mode="floor").repeat_interleave(TURNS)
+        yes_BT = torch.ones_like(now_BT, dtype=torch.bool)
+        rows = (rewards, task_B, owner_B, torch.arange(TURNS).repeat(len(seed_R)), yes_BT[:, 0])
+        batch = TurnBatch(*rows, logprobs_BT=now_BT.detach(), sum_pi_squared_BT=square[row_BT], mask_BT=yes_BT)
         credit = give_credit(batch, rollout_BT, config, step)
         mask_BT = credit.mask_BT
         if rule == "at random":
