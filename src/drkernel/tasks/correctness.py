@@ -106,8 +106,8 @@ def precision_class(
         if not want.floating:
             continue
         value = _tensor_of(got, want)
-        off = distances[index] if distances is not None else None
-        off = distance(value, want.value) if off is None else off
+        known = distances[index] if distances is not None else None
+        off = distance(value, want.value) if known is None else known
         error = want.scaled_rms(off.nan_to_num_(nan=0.0))
         honest = max(want.z_operand, want.z_reference)
         limit = rule.accuracy_limit(want.z_operand, want.z_reference, oracle.mixed)
@@ -209,8 +209,7 @@ def _elements(
 
 
 def _allowed(exact: torch.Tensor, noise: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
-    """Return the largest passing difference per element (double); ``exact`` and ``noise`` are all of ``want``'s, or
-    corresponding parts."""
+    """Return the largest passing difference per element (double), of ``want`` or corresponding parts of it."""
     relative, absolute, factor = rule.rtol, rule.atol_scale * want.spread, 0.0
     if not rule.explicit:
         honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
