@@ -103,7 +103,8 @@ def written(problem: TeacherProblem, plan: str) -> str | None:
             return None
         style = Style(warps=int(match[3]))
         if place != "row":
-            style = replace(style, **{place: int(match[2])})
+            size: dict[str, Any] = {place: int(match[2])}
+            style = replace(style, **size)
         return write_answer(problem, style, depth)
     return None
 

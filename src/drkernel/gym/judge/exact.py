@@ -123,6 +123,9 @@ def verify(request: EvalRequest, side: ExpectedSide, checker: Checker) -> tuple[
         return _compared(call, side, start)
     except Undecided as why:
         return _open(str(why), start), []
+    except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        # what the evaluation cannot do condemns nobody, and must not cost the verdict
+        return _open(f"the evaluation failed: {type(error).__name__}: {error}", start), []
 
 
 def _open(why: str, start: float) -> Exactness:

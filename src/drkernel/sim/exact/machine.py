@@ -100,9 +100,9 @@ class Sources:
         are constants."""
         same = None
         if other is not None and other.shape == tensor.shape:
-            same = (tensor == other).numpy()
+            same = (tensor == other).detach().numpy()
             same = same if same.mean() > COINCIDENCE else None
-        self._known[digest_of(tensor)] = (tensor, same)
+        self._known[digest_of(tensor)] = (tensor.detach(), same)
 
     def of(self, digest: str) -> Exact | np.ndarray | None:
         """The values of a tensor that was given, in its shape."""
@@ -110,7 +110,7 @@ class Sources:
             return None
         tensor, same = self._known[digest]
         if not tensor.is_floating_point():
-            return whole_numbers(tensor)
+            return None if tensor.is_complex() else whole_numbers(tensor)
         name = f"{digest} changed" if digest == self._changed else digest
         found = Exact.drawn(self.field, name, tensor.double().numpy())
         if same is None or not same.any():
