@@ -7,7 +7,7 @@ at the end. Module-level names are also looked at by tests/unit/test_unreached.p
 # torch: TorchDispatchMode asks it before torch.compile traces through the mode
 _._should_skip_dynamo, _.supports_higher_order_operators
 # Python: what makes an instance one of another class
-_.__class__
+_.__class__, _.__path__
 # torch: attributes of tensors, streams and events that candidates read
 _.is_cpu, _.is_pinned, _.as_subclass, _.idx, _.prev_idx, _.record_stream, _.tensor_contents
 _.device_index, _.cuda_stream, _.stream_id

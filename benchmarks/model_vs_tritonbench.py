@@ -88,7 +88,7 @@ def run_file(folder: Path, side: str, name: str, device: Any, where: Path) -> di
 
     sys.path[:0] = [str(folder / "performance_metrics" / f"perf_{side}")]
     package = types.ModuleType(PACKAGES[side])
-    package.__path__ = []
+    vars(package)["__path__"] = []
     sys.modules[PACKAGES[side]] = package
     sys.meta_path.insert(0, _Sources(folder / "data" / f"TritonBench_{side}_v1", PACKAGES[side]))
     recorder, kept, failures = Recorder(device.engine), list[tuple[Any, list[Any]]](), list[str]()

@@ -1,6 +1,6 @@
 """Variance of policy-gradient estimators as sequences grow, measured on exact gradients; makes a table and a plot.
 
-    python benchmarks/otb_variance.py --out docs/results      # variance.csv and variance.png, 3 minutes on one core
+    python benchmarks/otb_variance.py --out docs/results      # variance.csv, 3 minutes on one core
     python benchmarks/otb_variance.py --sequences 1024 --seeds 1    # a quick look
 
 The policy is a bigram table: the logits of the next token are the row of the last one, 16 x 16 parameters, shared by
@@ -164,37 +164,6 @@ def measure(length: int, problem: str, sequences: int, seeds: int) -> dict[tuple
     }
 
 
-def plot(found: dict[tuple[str, int, int], dict[str, list[float]]], path: Path) -> None:
-    """Relative variance over length: a panel for each reward and group size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(len(PROBLEMS), len(GROUPS), figsize=(11, 8), sharex=True, sharey="row")
-    for row, problem in enumerate(PROBLEMS):
-        for column, n in enumerate(GROUPS):
-            axis = axes[row][column]
-            for name in found[problem, n, LENGTHS[0]]:
-                series = [found[problem, n, length][name] for length in LENGTHS]
-                middle = [statistics.mean(values) for values in series]
-                (line,) = axis.plot(LENGTHS, middle, marker="o", ms=3, label=name)
-                axis.fill_between(
-                    LENGTHS, [min(v) for v in series], [max(v) for v in series], alpha=0.15, color=line.get_color()
-                )
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.set_title(f"{problem}, N = {n}")
-            axis.grid(alpha=0.3)
-            if row == len(PROBLEMS) - 1:
-                axis.set_xlabel("tokens in a trajectory")
-            if column == 0:
-                axis.set_ylabel("trace of covariance / squared mean")
-    axes[0][0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
 def tables(found: dict[tuple[str, int, int], dict[str, list[float]]]) -> list[list[str]]:
     """Mean over seeds for each reward, group size and method; the head first."""
     rows = [["problem", "N", "method", *map(str, LENGTHS)]]
@@ -209,7 +178,7 @@ def tables(found: dict[tuple[str, int, int], dict[str, list[float]]]) -> list[li
 def main() -> None:
     """Measure, print, and write the page when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder of variance.csv and variance.png")
+    parser.add_argument("--out", type=Path, help="folder of variance.csv")
     parser.add_argument("--sequences", type=int, default=8192, help="sequences per setting and seed")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
@@ -224,7 +193,6 @@ def main() -> None:
     rows = tables(found)
     print("\n".join("  ".join(row) for row in rows))
     if arguments.out:
-        plot(found, arguments.out / "variance.png")
         write_table(arguments.out / "variance.csv", rows)
 
 

@@ -27,6 +27,7 @@ import math
 import shlex
 import statistics
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,9 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from ablations import READING, cell_recipe, interval, train_cells
 from contrib.trees import maths as trees
+from contrib.trees.miniature import plan_pool
 from contrib.trees.rows import forest_of
 from drkernel.config import load_config
 from drkernel.episode.episode import Episode
@@ -52,9 +52,13 @@ from drkernel.rl.run import registry
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.rollout import Rollout, RolloutJob, make_shape, plan_jobs
 from drkernel.rl.run.rows import Rows, sampled_of
-from miniature import plan_pool
+from drkernel.rl.run.trainer import Run
 
 PLUGINS = ["contrib.trees", "contrib.fr3e"]
+READING = "## Reading"
+"""heading of the part of the page that people write"""
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5% quantile of Student's t by degrees of freedom"""
 SKETCH = 4096
 """numbers kept of a gradient"""
 
@@ -101,6 +105,50 @@ def shape(name: str, segment: int) -> dict[str, Any]:
     if changes.get("rollout.shape") is SEGMENTS:
         return {**changes, "rollout.shape": {**SEGMENTS, "segment": segment}}
     return changes
+
+
+def cell_recipe(
+    base: Path, out: Path, name: str, seed: int, args: argparse.Namespace, changes: Mapping[str, Any]
+) -> Recipe:
+    """The base run's recipe, from its supervised checkpoint, with some keys changed."""
+    data = load_config(Recipe, base / "config.yaml").model_dump(mode="json")
+    data |= {"name": f"{name}-{seed}", "runs": str(out), "seed": seed, "budget_minutes": None, "report": False}
+    data |= {"coldstart": None, "coldstart_file": None, "copying": None, "sft": None}
+    data["policy"]["model"] = str(base / "checkpoints" / "sft")
+    data["rl"]["steps"] = args.steps
+    asked = {"final_tasks": args.eval_tasks, "final_samples": args.eval_samples}
+    data["evaluation"] |= {"every": 10_000} | {key: value for key, value in asked.items() if value is not None}
+    for key, value in {**FLAT, **changes}.items():
+        *sections, leaf = key.split(".")
+        node = data
+        for section in sections:
+            node = node[section]
+        node[leaf] = value
+    return Recipe.model_validate(data)
+
+
+async def train_cells(todo: Sequence[tuple[str, int, Recipe]], open_pool: Callable[[Recipe], Pool]) -> None:
+    """Run what is not done; one pool, so that equal questions to the judge are asked once."""
+    todo = [cell for cell in todo if not (Path(cell[2].runs) / cell[2].name / "summary.json").exists()]
+    if not todo:
+        return
+    pool = open_pool(todo[0][2])
+    try:
+        for number, (name, seed, recipe) in enumerate(todo, 1):
+            summary = await Run(recipe, pool).run()
+            before, after = (100 * summary[key]["fast_1.2"] for key in ("before", "after"))
+            print(f"{number}/{len(todo)} {name} seed {seed}: {before:.0f} -> {after:.0f}", flush=True)
+    finally:
+        await pool.close()
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and half-width of the 95% t-interval over seeds, as text; the mean alone of a single one."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:+.1f}"
+    half = T_975.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean:+.1f} ± {half:.1f}"
 
 
 class Variance:
@@ -358,7 +406,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--eval-tasks", type=int, help="tasks before and after RL; default: the base's")
     parser.add_argument("--eval-samples", type=int, help="trajectories of each of them; default: the base's")
-    parser.add_argument("--plans", action="store_true", help="the bases are those of benchmarks/miniature.py")
+    parser.add_argument("--plans", action="store_true", help="the bases are those of miniature.py")
     parser.add_argument("--segment", type=int, default=40, help="tokens between forks within answers")
     parser.add_argument("--only", action="append", help="train only shapes whose name begins so (several)")
     args = parser.parse_args()

@@ -34,10 +34,14 @@ def require_determined(instance: Instance) -> None:
     reference = instance.problem.reference
     if reference not in _known:
         try:
-            _known[reference] = random_by(instance, reference.draw_inputs(0))
+            inputs = reference.draw_inputs(0)
         except TaskError:
             raise
         except Exception:  # a reference may raise anything, and does so again where its calls are made
+            return
+        try:
+            _known[reference] = random_by(instance, inputs)
+        except Exception:  # again where its calls are made
             return
     cause = _known[reference]
     if cause is not None:

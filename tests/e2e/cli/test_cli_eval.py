@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from drkernel.cli import main
+from drkernel.sim.spec import get_spec
 from drkernel.verdict import Verdict
 from places import EXAMPLES
 
@@ -37,6 +38,27 @@ def test_a_cheat_from_standard_input_exits_with_three_and_says_why(tmp_path, cap
     assert "By source line" in text and "sectors a request" in text and "Roofline" in text
 
 
+def test_a_slower_host_makes_calls_longer_and_the_speedup_says_that_it_hangs_on_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    calls, device = [], []
+    for host in ("7.5us", "100us"):
+        with pytest.raises(SystemExit):
+            main(["eval", *SOFTMAX, "--host", host, "--json"])
+        verdict = Verdict.model_validate_json(capsys.readouterr().out)
+        assert verdict.profile.host == f"{host}, {host[:-2]} us an operator" and verdict.profile.device.endswith(host)
+        calls.append(verdict.timing.seconds)
+        device.append(verdict.profile.total_seconds)
+    assert device[0] == device[1] < calls[0] < calls[1]
+    assert verdict.speedup.host_note.startswith("hangs on the host")
+
+
+def test_doctor_says_what_this_host_takes_and_how_a_device_names_it(capsys):
+    with pytest.raises(SystemExit):
+        main(["doctor", "--host", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["seconds"] < 1e-3 and get_spec(f"h200@{found['host']}").host == found["host"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -45,6 +67,8 @@ def test_a_cheat_from_standard_input_exits_with_three_and_says_why(tmp_path, cap
         ([*SOFTMAX, "--profile", "huge"], "no size profile 'huge'"),
         ([*SOFTMAX, "--precision", "fp12"], "--precision fp12"),
         ([*SOFTMAX, "--checks", "0"], "--checks"),
+        ([*SOFTMAX, "--host", "slow"], "no host named 'slow'"),
+        ([*SOFTMAX, "--host", "9us", "--device", "sim:a100@modal"], "has a host"),
         (["builtin/level1/nothing", SOFTMAX[1]], "no task"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.maths.mismatch import OFF, MismatchSettings, diagnostics, log_ratios, mismatch, ratios
+from drkernel.rl.maths.mismatch import MismatchSettings, diagnostics, log_ratios, mismatch, ratios
 
 torch.set_num_threads(1)
 
@@ -139,7 +139,7 @@ def test_truncated_weights_and_off():
     assert got.metrics["weight_mean"] == pytest.approx(4 / 3)
     loose = MismatchSettings(weight="sequence", truncate=None, mask=None, veto=None)
     assert mismatch(train, rollout, torch.ones(1, 3), loose).weights_BT[0].tolist() == pytest.approx([6.0] * 3)
-    off = mismatch(train, rollout, torch.ones(1, 3), OFF)
+    off = mismatch(train, rollout, torch.ones(1, 3), MismatchSettings(mask=None, veto=None))
     assert off.keep_BT.all() and (off.weights_BT == 1).all()
 
 

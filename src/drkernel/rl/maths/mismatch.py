@@ -91,10 +91,6 @@ class MismatchSettings:
             raise ValueError("truncate and veto are ratios and must be > 0; use None to switch them off")
 
 
-OFF = MismatchSettings(mask=None, veto=None)
-"""Nothing is weighted or rejected; diagnostics only."""
-
-
 @torch.no_grad()
 def log_ratios(train_BT: Tensor, rollout_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return r = log π_train − log π_rollout in float32 (float64 stays), 0 where masked.

@@ -1,4 +1,4 @@
-"""The environment of the ablations: plans become the modules that they name, and nothing else does."""
+"""The environment of plans: plans become the modules that they name, and nothing else does."""
 
 import asyncio
 import random
@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from contrib.trees.miniature import DEPTHS, MISFIT, PlanPool, in_kernel, operations, plan_of, taught, written
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.rl.data.coldstart import ColdstartRow, ColdstartTurn
 from drkernel.rl.data.teacher.problem import CORES, STEPS, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import Style, can_have, write_answer
 from drkernel.verdict import CandidateError, Verdict
-from miniature import DEPTHS, MISFIT, PlanPool, in_kernel, operations, plan_of, taught, written
 
 PROBLEMS = list(generate_problems("train", 96, 0, checked=False))
 CASES = [(p, d) for p in PROBLEMS for d in DEPTHS if d is None or can_have(p, d)]

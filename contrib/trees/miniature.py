@@ -1,8 +1,9 @@
 """An environment in miniature, in which lazy and whole answers both exist and pay differently, and 40 steps are cheap.
 
     drkernel train recipes/quickstart.yaml                  for its cold start: answers of the program teacher, graded
-    python benchmarks/miniature.py --coldstart runs/quickstart/coldstart.jsonl      one supervised policy a seed
-    python benchmarks/ablations.py --plans --base runs/miniature/seed0 --base ... --out runs/miniature/cells
+    python contrib/trees/miniature.py --coldstart runs/quickstart/coldstart.jsonl      one supervised policy a seed
+    python contrib/trees/benchmark.py --plans --base runs/miniature/seed0 --base ...
+    python benchmarks/estimator_table.py                    its tasks and plans, with a table for a policy
 
 Tasks and judge are the quickstart's: several operators, timed at their own sizes. The policy answers with a *plan*
 instead of a kernel: the operations that go into its one kernel (PyTorch does those before or after them), its block
