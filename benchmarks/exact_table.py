@@ -43,8 +43,8 @@ PAGE = """# What exact verification decides
 How much of what is asked for can be proved? **{headline}**
 
 `python benchmarks/exact_table.py{given} --page docs/results/exact.md`: each reference
-is evaluated in two finite fields and compared with itself. An element that neither field defines is open whatever a candidate computes there
-([exact.md](../exact.md)).
+is evaluated in two finite fields and compared with itself. An element that neither field defines is open whatever a
+candidate computes there ([exact.md](../exact.md)).
 
 *Refutable*: the share of elements in which another value would be conclusive at the one random point that was tried;
 roots are at about half of all points, functions without exact values (erf, sin) and what is made of them never. **In

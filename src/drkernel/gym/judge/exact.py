@@ -4,8 +4,8 @@ After the answers of all checked calls were right, the candidate is called once 
 records its commands. The judge evaluates the reference and those commands in two finite fields at random points
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
-that is unequal at every one of several points, at two of them without such roots, while none changes between equal and
-unequal, *differs*. Anything else
+that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
+equal and unequal, *differs*. Anything else
 is *open*, which condemns nobody. Precision is not looked at here.
 """
 
@@ -45,6 +45,8 @@ POINTS = 5
 """random points at which unequal answers are compared before they are said to differ"""
 CLEAN_POINTS = 2
 """of these, points at which no root of a value without one can have made them unequal"""
+COINCIDENCES = 1e-3
+"""share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
 MOST_ARGUMENTS = 16
@@ -183,7 +185,8 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
             reasons = [name for name, _ in field.reasons.most_common()]
         else:
             for n, (same, other, sure) in enumerate(found):
-                changed = changed or bool(np.any(unequal[n] & same) or np.any(equal[n] & other))
+                turned = (unequal[n] & same) | (equal[n] & other)
+                changed = changed or int(turned.sum()) > COINCIDENCES * turned.size
                 equal[n], unequal[n], clean[n] = equal[n] | same, unequal[n] & other, clean[n] + sure
         if not any(one.any() for one in (unequal if point == 0 else clean)):
             break
