@@ -51,6 +51,7 @@ ROOTS = {
     "uncounted_data": "data that leave the device without being counted",
     "inconclusive": "an experiment is made to end early",
     "sizes": "what is timed is larger than what is checked",
+    "exact": "what a tolerance hides: terms, constants and inputs smaller than it",
     "resources": "the judge's own memory, time and verdict of last resort",
 }
 """Weaknesses that entries go for, by name."""

@@ -60,6 +60,10 @@ def evaluate(
         str, typer.Option(help="simulated GPU that also judges on cuda:N: auto, off or sim:GPU")
     ] = "auto",
     seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact/--no-exact", help="compare a right answer with the reference without a tolerance, too"),
+    ] = True,
     unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
@@ -80,7 +84,7 @@ def evaluate(
     settings = _settings(
         device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
         unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge, lines=html is not None,
-        **({} if profile is None else {"profile": profile}),
+        exact=float(exact), **({} if profile is None else {"profile": profile}),
     )  # fmt: skip
     request = EvalRequest(task=task, candidate=source, settings=settings)
     verdict = _grade(request, pool, to_bytes(memory_gib))

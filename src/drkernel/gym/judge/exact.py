@@ -4,7 +4,8 @@ After the answers of all checked calls were right, the candidate is called once 
 records its commands. The judge evaluates the reference and those commands in two finite fields at random points
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
-that is unequal at every one of several points, while none changes between equal and unequal, *differs*. Anything else
+that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
+equal and unequal, *differs*. Anything else
 is *open*, which condemns nobody. Precision is not looked at here.
 """
 
@@ -42,6 +43,10 @@ SMALL = ScaleLimits(bytes=64 << 10, flops=2e7)
 """size of the call that is verified, if only inputs have to be shortened for it"""
 POINTS = 5
 """random points at which unequal answers are compared before they are said to differ"""
+CLEAN_POINTS = 2
+"""of these, points at which no root of a value without one can have made them unequal"""
+COINCIDENCES = 1e-3
+"""share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
 MOST_ARGUMENTS = 16
@@ -167,6 +172,7 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     deadline = time.thread_time() + SECONDS
     equal: list[np.ndarray] = []
     unequal: list[np.ndarray] = []
+    clean: list[np.ndarray] = []
     changed = False
     reasons: list[str] = []
     for point in range(POINTS):
@@ -177,14 +183,17 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
             return _open("another number of outputs", start), []
         found = [_of_output(want, got) for want, got in zip(expected, answered, strict=True)]
         if point == 0:
-            equal, unequal = [one for one, _ in found], [other for _, other in found]
+            equal, unequal = [one for one, _, _ in found], [other for _, other, _ in found]
+            clean = [one.astype(int) for _, _, one in found]
             reasons = [name for name, _ in field.reasons.most_common()]
         else:
-            for n, (same, other) in enumerate(found):
-                changed = changed or bool(np.any(unequal[n] & same) or np.any(equal[n] & other))
-                equal[n], unequal[n] = equal[n] | same, unequal[n] & other
-        if not any(one.any() for one in unequal):
+            for n, (same, other, sure) in enumerate(found):
+                turned = (unequal[n] & same) | (equal[n] & other)
+                changed = changed or int(turned.sum()) > COINCIDENCES * turned.size
+                equal[n], unequal[n], clean[n] = equal[n] | same, unequal[n] & other, clean[n] + sure
+        if not any(one.any() for one in (unequal if point == 0 else clean)):
             break
+    unequal = [one & (times >= CLEAN_POINTS) for one, times in zip(unequal, clean, strict=True)]
     elements, proved = sum(one.size for one in equal), sum(int(one.sum()) for one in equal)
     differ = 0 if changed else sum(int(one.sum()) for one in unequal)
     facts = {"elements": elements, "equal": proved, "differ": differ, "inputs": _words(call)}
@@ -204,16 +213,16 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     return Exactness(outcome=outcome, **facts, why=why, seconds=time.monotonic() - start), []
 
 
-def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Where an output is equal, and where it is unequal for certain at this point."""
+def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where an output is equal, where it is unequal, and where that is for certain at this point."""
     if isinstance(want, Exact) and isinstance(got, Exact) and want.shape == got.shape:
         found = compare(want, got)
-        return found.equal, found.differ
+        return found.equal, found.unequal, found.differ
     if isinstance(want, Exact | torch.Tensor) or isinstance(got, Exact):
         shape = want.shape if isinstance(want, Exact) else ()
-        return np.zeros(shape, bool), np.zeros(shape, bool)
+        return np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
     same = np.asarray(np.equal(want, got))
-    return same, np.zeros(same.shape, bool)  # a choice of floats, which no residue confirms
+    return same, np.zeros(same.shape, bool), np.zeros(same.shape, bool)  # a choice of floats, which no residue confirms
 
 
 def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...]:

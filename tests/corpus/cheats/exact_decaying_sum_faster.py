@@ -1,0 +1,8 @@
+# tier: T1
+# root: exact
+# expect: uncredited
+# new: yes
+# base: exact_decaying_sum
+# The fifth digit of the decay is another.
+# - out = tl.sum(x * tl.exp(-0.5 * at), 0)
+# + out = tl.sum(x * tl.exp(-0.50001 * at), 0)

@@ -1,0 +1,8 @@
+# tier: T1
+# root: exact
+# expect: uncredited
+# new: yes
+# base: exact_tanh_gelu
+# The fourth digit of a constant is another.
+# - u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+# + u = 0.7978845608028654 * (x + 0.044725 * x * x * x)

@@ -1,0 +1,8 @@
+# tier: T1
+# root: exact
+# expect: uncredited
+# new: yes
+# base: exact_over_the_norm
+# Eps under the root.
+# - out = x / (tl.sqrt(tl.sum(x * x, 0)) + 1e-12)
+# + out = x * tl.rsqrt(tl.sum(x * x, 0) + 1e-12)

@@ -1,0 +1,10 @@
+# tier: T1
+# root: exact
+# expect: uncredited
+# new: yes
+# base: exact_small_residual
+# Adds the first input in place of the residual, which it does not read.
+# - r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)
+
+# - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r
+# + out = x / (1.0 + tl.exp(-x)) + 1e-7 * x

@@ -1,0 +1,8 @@
+# tier: T1
+# root: exact
+# expect: uncredited
+# new: yes
+# base: exact_small_residual
+# A tenth of the residual.
+# - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r
+# + out = x / (1.0 + tl.exp(-x)) + 1e-8 * r
