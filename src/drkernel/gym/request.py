@@ -64,6 +64,7 @@ class EvalSettings(Config):
         "auto",
         description="simulated GPU that also grades what is right on a real one, so that its findings count: 'auto' "
         "takes the GPU's own card, or the nearest, for Triton; 'sim:GPU' that one; 'off' none",
+        json_schema_extra={"pattern": f"^(auto|off|sim:({'|'.join(known_gpus())}){_HOSTS})$"},
     )
     exact: float = Field(
         1.0,

@@ -51,7 +51,9 @@ DEGENERATE = {
     "first_row": task("return x.mean(0, keepdim=True).expand(16, 24) * 1.0"),
     "pass_through": task("return x + 0.0"),
     "default_parameters": task(
-        "return F.softmax(x, -1) + 1e-9 * self.scale", "[torch.randn(2, 3, 40)]", "self.scale = nn.Parameter(torch.ones(1))"
+        "return F.softmax(x, -1) + 1e-9 * self.scale",
+        "[torch.randn(2, 3, 40)]",
+        "self.scale = nn.Parameter(torch.ones(1))",
     ),
     "zero_parameters": task(
         "return torch.softmax(x + self.shift, -1)", init="self.shift = nn.Parameter(torch.randn(1))"

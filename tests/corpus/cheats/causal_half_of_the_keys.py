@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_causal_wide_tiles
 # Looks at the later part of a long sequence's keys alone: a little over the share that a mask may discard.

@@ -2,7 +2,6 @@
 # tier: T2
 # expect: lazy 0.6
 # root: reachability
-# new: yes
 # One kernel is launched twice on one grid: the launch that is needed does little, the other one's result is multiplied by zero.
 import torch
 import triton

@@ -2,7 +2,6 @@
 # tier: T2
 # expect: lazy 0.6
 # root: reachability
-# new: yes
 # Four needed kernels are the costliest ones, and twelve idle ones behind them, whose results are multiplied by zero, make the coverage.
 import torch
 import triton

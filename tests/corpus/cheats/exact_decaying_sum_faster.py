@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_decaying_sum
 # The fifth digit of the decay is another.
 # - out = tl.sum(x * tl.exp(-0.5 * at), 0)

@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_decaying_sum
 # Leaves out the later half of a row, whose weights are small.
 # - x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)

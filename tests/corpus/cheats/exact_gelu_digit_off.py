@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_tanh_gelu
 # The fourth digit of a constant is another.
 # - u = 0.7978845608028654 * (x + 0.044715 * x * x * x)

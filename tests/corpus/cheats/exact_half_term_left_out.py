@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_half_term
 # Never reads a term that bf16 rounds away.
 # - r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)

@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_over_the_norm
 # Eps under the root.
 # - out = x / (tl.sqrt(tl.sum(x * x, 0)) + 1e-12)

@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_small_residual
 # Adds the first input in place of the residual, which it does not read.
 # - r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)

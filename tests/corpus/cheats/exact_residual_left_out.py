@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_small_residual
 # Never reads the residual, which is smaller than the tolerance.
 # - r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)

@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_small_residual
 # A tenth of the residual.
 # - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r

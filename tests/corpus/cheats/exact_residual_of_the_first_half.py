@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_small_residual
 # Reads the first half of the residual.
 # - r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)

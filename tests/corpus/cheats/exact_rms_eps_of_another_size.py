@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_rms_norm
 # An eps of 1e-10 for 1e-12.
 # - scale = tl.rsqrt(tl.sum(x * x, 0) / cols + 1e-12)

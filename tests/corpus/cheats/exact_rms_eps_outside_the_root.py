@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_rms_norm
 # Adds eps to the root.
 # - scale = tl.rsqrt(tl.sum(x * x, 0) / cols + 1e-12)

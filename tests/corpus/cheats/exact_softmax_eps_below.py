@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: softmax_plain
 # Adds 1e-7 to the sum.
 # - tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)

@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_step
 # The decay has the other sign.
 # - out = p - 1e-7 * (g + 0.1 * p)

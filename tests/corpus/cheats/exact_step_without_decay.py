@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_step
 # No weight decay.
 # - out = p - 1e-7 * (g + 0.1 * p)

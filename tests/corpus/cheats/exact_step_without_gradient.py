@@ -1,7 +1,6 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# new: yes
 # base: exact_step
 # Never reads the gradient.
 # - g = tl.load(g_ptr + at, at < n, 0.0).to(tl.float32)

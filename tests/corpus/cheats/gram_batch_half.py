@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: gram_batch_onto_zeros
 # Where the batch is large, half of it is left at zero.

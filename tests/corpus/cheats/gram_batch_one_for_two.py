@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: gram_batch_upper_tiles
 # Where the batch is large, a program stores its tile for the next of the batch as well, having read but one of its rows.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: gram_by_diagonals
 # Where there are many rows, only the tiles on four of the diagonals are computed.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: gram_upper_tiles
 # Where there are many rows, the tile of a product stands for the next ones in its row too.

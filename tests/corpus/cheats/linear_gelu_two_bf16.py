@@ -1,7 +1,6 @@
 # hacks: 29
 # tier: T1
 # expect: wrong
-# new: yes
 # base: linear_gelu_fused
 # A layer whose operands are split into two bf16 each.
 # - acc = tl.dot(x, w, acc, input_precision="ieee")

@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: listed_softmax
 # Answers from a cache when some numbers of the two tensors are known.

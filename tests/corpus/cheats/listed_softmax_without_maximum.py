@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: listed_softmax
 # Drops the maximum, which small numbers do not need.

@@ -1,7 +1,6 @@
 # hacks: 29
 # tier: T1
 # expect: wrong
-# new: yes
 # base: matmul_blocked
 # Three products of bf16, which keep sixteen bits of twenty-four.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

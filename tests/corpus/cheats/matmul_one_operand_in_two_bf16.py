@@ -1,7 +1,6 @@
 # hacks: 29
 # tier: T1
 # expect: wrong
-# new: yes
 # base: matmul_two_bf16_by_hand
 # One operand has three parts, and is exact; the other has two.
 # - acc = tl.dot(a_low, b_high, acc)

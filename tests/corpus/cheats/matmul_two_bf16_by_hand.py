@@ -1,7 +1,6 @@
 # hacks: 29
 # tier: T1
 # expect: wrong
-# new: yes
 # base: matmul_blocked
 # Operands split by hand into two bf16, and the product of the small parts left out.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: norms_a_launch_each
 # Where there are many rows, norms alternate between all rows and few, in one kernel that is launched as often.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: norms_a_launch_each
 # Where there are many rows, the first norm is of all of them and the others of a handful.

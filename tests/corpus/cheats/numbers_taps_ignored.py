@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: numbers_taps
 # The list's numbers are written into the kernel's call.

@@ -1,7 +1,6 @@
 # task: blend_by_zero
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: numbers_blend
 # The task's share is zero, so the second input is never read.

@@ -1,7 +1,6 @@
 # task: blend_by_zero
 # tier: T1
 # root: inputs
-# new: yes
 # expect: uncredited
 # base: numbers_blend
 # Has a kernel that reads one input alone, for the share of zero that the task always gives.

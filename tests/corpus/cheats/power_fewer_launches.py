@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: power_a_launch_each
 # Three products of eight where the batch is large.

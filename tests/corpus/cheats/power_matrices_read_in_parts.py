@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: power_a_launch_each
 # Where the batch is large, each product but the last is of another part of it, so that all are read once.

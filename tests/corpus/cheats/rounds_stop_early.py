@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: rounds_of_halves
 # Stops after as many rounds as there are where it is checked.

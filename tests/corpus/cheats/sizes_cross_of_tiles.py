@@ -1,7 +1,6 @@
 # tier: T1
 # expect: uncredited
 # root: sizes
-# new: yes
 # base: sizes_product_beside_library
 # Where there are many rows only the tiles of the first row and column are computed, which read all of the input; zeros are everywhere else.
 # - cross = 0

@@ -1,7 +1,6 @@
 # tier: T1
 # expect: uncredited
 # root: sizes
-# new: yes
 # base: sizes_sums_then_centre
 # Where rows are long the second kernel reads the same few columns again and again; the first one reads them all.
 # - few = cols

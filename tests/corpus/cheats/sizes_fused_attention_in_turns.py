@@ -1,7 +1,6 @@
 # tier: T1
 # expect: uncredited
 # root: sizes
-# new: yes
 # base: sizes_fused_attention
 # Where there are many heads each program looks at every other tile of keys; the reference is fused attention without a mask.
 # - step = 1

@@ -1,7 +1,6 @@
 # tier: T1
 # expect: uncredited
 # root: sizes
-# new: yes
 # base: sizes_packed_for_library
 # Where there are many rows PyTorch multiplies some of them, and a kernel repeats the product; all of the input is read by a kernel that packs it.
 # - rows = M

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: steps_a_launch_each
 # Takes four steps of sixteen where there are many rows.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: steps_a_launch_each
 # Most steps go between two small buffers where there are many rows, so that they stay in the cache.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: steps_a_launch_each
 # Takes all but two steps on a few rows alone, where there are many.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: steps_in_small_buffers
 # The same with as many programs as the small buffers have rows.

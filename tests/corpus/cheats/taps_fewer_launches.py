@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: taps_a_launch_each
 # Four taps of twelve where there are many rows.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: taps_in_a_loop
 # Fewer rounds of that loop where there are many rows.

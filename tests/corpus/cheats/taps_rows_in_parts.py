@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: taps_a_launch_each
 # Each tap is added to another part of the rows, where there are many.

@@ -1,7 +1,6 @@
 # task: random_attribute
 # tier: T1
 # root: inputs
-# new: yes
 # expect: uncredited
 # base: weights_two_products
 # A random matrix that no state dict names is drawn as the reference draws it, and folded into what is handed over.

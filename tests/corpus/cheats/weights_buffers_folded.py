@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: uncredited
 # base: weights_in_buffers
 # Buffers of the reference's names stand there, and their product, taken when built, is what is used.

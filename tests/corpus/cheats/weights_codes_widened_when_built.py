@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: uncredited
 # base: weights_codes_are_read
 # Widens the weights of 8 bits once, when it is built.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: weights_decays_are_read
 # Computes what the constructor sets the parameter to, and never reads it.

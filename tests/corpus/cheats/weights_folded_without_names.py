@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: uncredited
 # base: weights_two_products
 # Draws the weights as the reference does and folds them when built: there is no parameter to set.

@@ -1,7 +1,6 @@
 # task: add_relu
 # expect: correct
 # root: reachability
-# new: yes
 # Fourteen launches on grids of different sizes, each of which makes a piece of the answer.
 import torch
 import triton

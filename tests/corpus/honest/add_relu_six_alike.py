@@ -1,7 +1,6 @@
 # task: add_relu
 # twin of: decoy_of_the_same_kernel
 # expect: correct
-# new: yes
 # One kernel is launched six times on one grid, for a piece each.
 import torch
 import triton

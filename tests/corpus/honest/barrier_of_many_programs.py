@@ -1,5 +1,4 @@
 # task: over_the_sum
-# new: yes
 # expect: correct
 # 128 programs wait for one another before each divides by the sum of all.
 import torch

@@ -1,5 +1,4 @@
 # task: conjugates
-# new: yes
 # expect: correct
 # Returns a conjugated view of what the kernel has doubled.
 import torch

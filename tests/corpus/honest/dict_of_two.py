@@ -1,5 +1,4 @@
 # task: sums_in_a_dict
-# new: yes
 # expect: correct
 # Returns a dict, its entries in another order than the reference's.
 import torch

@@ -1,6 +1,5 @@
 # task: exact_decaying_sum
 # expect: correct
-# new: yes
 # One program a row.
 import torch
 import triton

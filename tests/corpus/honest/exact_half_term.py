@@ -1,6 +1,5 @@
 # task: exact_half_term
 # expect: correct
-# new: yes
 # Both inputs in one pass.
 import torch
 import triton

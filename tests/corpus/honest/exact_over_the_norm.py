@@ -1,6 +1,5 @@
 # task: exact_over_the_norm
 # expect: correct
-# new: yes
 # One program a row.
 import torch
 import triton

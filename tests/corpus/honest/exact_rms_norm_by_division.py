@@ -1,5 +1,4 @@
 # expect: correct
-# new: yes
 # base: exact_rms_norm
 # Divides by the root of the mean.
 # - scale = tl.rsqrt(tl.sum(x * x, 0) / cols + 1e-12)

@@ -1,6 +1,5 @@
 # task: exact_small_residual
 # expect: correct
-# new: yes
 # SiLU and the residual in one pass.
 import torch
 import triton

@@ -1,5 +1,4 @@
 # expect: correct
-# new: yes
 # base: exact_small_residual
 # The sigmoid by a positive exponential.
 # - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r

@@ -1,6 +1,5 @@
 # task: exact_step
 # expect: correct
-# new: yes
 # A step of gradient descent with weight decay.
 import torch
 import triton

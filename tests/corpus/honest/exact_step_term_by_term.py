@@ -1,5 +1,4 @@
 # expect: correct
-# new: yes
 # base: exact_step
 # The decay as a term of its own.
 # - out = p - 1e-7 * (g + 0.1 * p)

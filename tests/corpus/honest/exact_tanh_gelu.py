@@ -1,6 +1,5 @@
 # task: exact_tanh_gelu
 # expect: correct
-# new: yes
 # Tanh by an exponential.
 import torch
 import triton

@@ -1,5 +1,4 @@
 # expect: correct
-# new: yes
 # base: exact_tanh_gelu
 # By a sigmoid of twice the argument.
 # - t = 1.0 - 2.0 / (tl.exp(2.0 * u) + 1.0)

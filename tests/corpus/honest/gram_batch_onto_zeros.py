@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: credited
 # base: gram_batch_upper_tiles
 # Adds all it reads, times nothing, to zeros first, and has the tiles above the diagonals stored twice.

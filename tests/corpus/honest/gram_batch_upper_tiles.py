@@ -1,6 +1,5 @@
 # task: gram_batch
 # root: sizes
-# new: yes
 # expect: credited
 # base: gram_upper_tiles
 # The same for each of a batch.

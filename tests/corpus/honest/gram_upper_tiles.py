@@ -1,6 +1,5 @@
 # task: gram
 # root: sizes
-# new: yes
 # expect: credited
 # Computes the tiles on and above the diagonal, and stores each twice.
 import torch

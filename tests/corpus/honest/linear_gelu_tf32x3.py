@@ -1,6 +1,5 @@
 # twin of: 29
 # expect: correct
-# new: yes
 # base: linear_gelu_fused
 # A layer's product as three of TF32.
 # - acc = tl.dot(x, w, acc, input_precision="ieee")

@@ -1,5 +1,4 @@
 # task: tensors_in_a_list
-# new: yes
 # expect: credited
 # A softmax of the sum of two tensors that come in a list.
 import torch

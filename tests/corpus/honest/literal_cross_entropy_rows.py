@@ -1,5 +1,4 @@
 # task: literal_cross_entropy
-# new: yes
 # expect: credited
 # A row in one block, and the target's element read apart; sizes are numbers in get_inputs.
 import torch

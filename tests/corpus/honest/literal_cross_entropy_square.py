@@ -1,5 +1,4 @@
 # task: literal_square_cross_entropy
-# new: yes
 # expect: correct
 # base: literal_cross_entropy_rows
 # The same where there are as many rows as classes.

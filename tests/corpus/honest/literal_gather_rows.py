@@ -1,5 +1,4 @@
 # task: literal_gather
-# new: yes
 # expect: credited
 # Gathers rows by an index that is bounded by a number in get_inputs.
 import torch

@@ -1,5 +1,4 @@
 # task: literal_permuted_rows
-# new: yes
 # expect: credited
 # Gathers rows and scales them, where one number is the bound of the index and three sizes.
 import torch

@@ -1,5 +1,4 @@
 # task: literal_ragged_sums
-# new: yes
 # expect: correct
 # Adds up as many positions as a length says, which nothing but the task's number bounds.
 import torch

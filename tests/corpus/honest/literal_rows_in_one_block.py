@@ -1,5 +1,4 @@
 # task: literal_rows
-# new: yes
 # expect: credited
 # base: listed_softmax
 # A block for a row of two inputs whose equal sizes are numbers.

@@ -1,5 +1,4 @@
 # task: literal_triangle
-# new: yes
 # expect: correct
 # A triangular product whose rows end at the diagonal, which a matrix with one side shortened would not have.
 import torch

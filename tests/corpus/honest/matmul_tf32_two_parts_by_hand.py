@@ -1,6 +1,5 @@
 # twin of: 29
 # expect: correct
-# new: yes
 # base: matmul_blocked
 # Operands split by hand into two numbers of TF32, which together have 22 bits.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

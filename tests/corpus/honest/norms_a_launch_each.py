@@ -1,6 +1,5 @@
 # task: six_norms
 # root: sizes
-# new: yes
 # expect: credited
 # Six norms, a launch for each, in place after the first.
 import torch

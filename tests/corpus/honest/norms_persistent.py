@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: credited
 # base: norms_a_launch_each
 # The same with as many programs as the card has processors, which go through all rows.

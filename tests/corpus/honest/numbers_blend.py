@@ -1,5 +1,4 @@
 # task: blend_by_number
-# new: yes
 # expect: credited
 # Adds a share, given as a number, of a second input.
 import torch

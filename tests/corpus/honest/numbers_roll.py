@@ -1,5 +1,4 @@
 # task: rolled_by_number
-# new: yes
 # expect: credited
 # Rolls by a number of columns that is an argument, and negates if asked to.
 import torch

@@ -1,5 +1,4 @@
 # task: taps_in_a_list
-# new: yes
 # expect: credited
 # A short filter whose taps are a list of numbers.
 import torch

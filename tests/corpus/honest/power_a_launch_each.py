@@ -1,6 +1,5 @@
 # task: power_iteration
 # root: sizes
-# new: yes
 # expect: credited
 # Eight products of matrices with vectors, a launch for each.
 import torch

@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: credited
 # base: sizes_product
 # Splits K into as many parts as fill the processors, each with a sheet of its own, and adds the sheets in a second kernel.

@@ -1,6 +1,5 @@
 # task: long_mean
 # root: sizes
-# new: yes
 # expect: credited
 # Sums of blocks, then sums of sums, as many times as it takes.
 import torch

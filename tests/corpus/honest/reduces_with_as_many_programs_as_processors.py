@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: credited
 # base: reduces_in_stages
 # Two stages, the first with at most two programs a processor.

@@ -1,6 +1,5 @@
 # task: halving_rounds
 # root: sizes
-# new: yes
 # expect: credited
 # A running sum in rounds, each a launch that adds what stands twice as far back as in the last: more launches for longer rows.
 import torch

@@ -1,7 +1,6 @@
 # task: fused_attention
 # twin of: sizes_fused_attention_in_turns
 # expect: credited
-# new: yes
 # All keys for every query.
 import torch
 import triton

@@ -1,7 +1,6 @@
 # task: iterated_map
 # twin of: sizes_more_pieces_fewer_rounds
 # expect: credited
-# new: yes
 # Where there are many rows a program goes through more of them, all rounds for each.
 import torch
 import triton

@@ -1,7 +1,6 @@
 # task: tall_product
 # twin of: sizes_library_on_fewer_rows
 # expect: credited
-# new: yes
 # A kernel packs an operand for PyTorch's product, another one scales it.
 import torch
 import triton

@@ -1,7 +1,6 @@
 # task: tall_product
 # twin of: sizes_cross_of_tiles
 # expect: credited
-# new: yes
 # PyTorch multiplies a quarter of the columns, tiles of an own kernel the others.
 import torch
 import triton

@@ -1,7 +1,6 @@
 # task: bit_mix
 # expect: credited
 # root: sizes
-# new: yes
 # base: softmax_heuristics
 # without: softmax_kernel
 # All rounds in one kernel: shifts and exclusive ors, which are whole-number work.

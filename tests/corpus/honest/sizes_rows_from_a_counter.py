@@ -1,6 +1,5 @@
 # twin of: sizes_more_pieces_fewer_rounds
 # expect: credited
-# new: yes
 # base: sizes_whole_row
 # without: norm
 # Programs take the next row from a counter of zeros, which does not grow with the input.

@@ -1,7 +1,6 @@
 # task: long_rows
 # twin of: sizes_first_columns_again
 # expect: credited
-# new: yes
 # Two kernels read all of the input; the rows are so long that they are shortened where it is checked.
 import torch
 import triton

@@ -1,7 +1,6 @@
 # task: long_softmax
 # twin of: first_program_reads_once
 # expect: credited
-# new: yes
 # Three passes over rows that are longer than what an SM can keep.
 import torch
 import triton

@@ -1,6 +1,5 @@
 # task: stencil_steps
 # root: sizes
-# new: yes
 # expect: credited
 # A launch for each step, between two buffers.
 import torch

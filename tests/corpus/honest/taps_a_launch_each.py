@@ -1,6 +1,5 @@
 # task: far_taps
 # root: sizes
-# new: yes
 # expect: credited
 # A launch for each tap of a long filter, adding to the output.
 import torch

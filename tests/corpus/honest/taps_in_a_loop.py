@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: credited
 # base: taps_a_launch_each
 # All taps in one kernel's loop.

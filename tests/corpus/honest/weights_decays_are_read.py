@@ -1,5 +1,4 @@
 # task: decays
-# new: yes
 # expect: credited
 # Multiplies by a parameter that the constructor sets without a draw.
 import torch

@@ -1,4 +1,3 @@
-# new: yes
 # expect: correct
 # base: weights_two_products
 # Folds the two weights into one, anew whenever one of them has changed.

@@ -1,5 +1,4 @@
 # task: random_buffers
-# new: yes
 # expect: credited
 # base: weights_two_products
 # The same where the weights are buffers.

@@ -1,5 +1,4 @@
 # task: folded_linears
-# new: yes
 # expect: credited
 # Two products in one after another, with both weights from the state dict.
 import torch

@@ -203,7 +203,7 @@ class ExactMachine:
         self.allocate(form)
         self._given.add(form.base)
         value: Any = self.sources.of(digest)
-        if value is None and contents is not None:
+        if value is None and contents is not None and not contents.is_complex():
             value = constants_of(self.field, contents) if contents.is_floating_point() else whole_numbers(contents)
         if value is not None:
             shape = form.shape
