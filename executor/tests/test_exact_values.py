@@ -240,3 +240,14 @@ def test_rational_programs_are_what_fractions_give(start: list[Fraction], steps:
         if want.denominator % FIELD.p == 0 or want.denominator % FIELD.q == 0 or got.has(UNDEFINED):
             continue
         assert (float(got.a.item()), float(got.b.item())) == rational(want)
+
+
+def test_what_vanishes_is_equal_and_condemns_nothing() -> None:
+    """A saturated tanh has e^2x in one form and e^-2x in another: one of them vanishes, which is no difference."""
+    large = Exact.drawn(FIELD, "large", np.linspace(-900.0, 900.0, 64))
+    one = 1.0 - 2.0 / ((large + large).exp() + 1.0)
+    other = 2.0 * (large * 2.0).sigmoid() - 1.0
+    found = compare(one, other)
+    assert found.equal[np.abs(large.f) < 300].all() and not found.differ.any()
+    masked, filled = number(-np.inf).exp(), (X * 0.0 - 1e9).exp()
+    assert compare(masked, filled).equal.all()

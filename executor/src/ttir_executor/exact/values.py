@@ -35,8 +35,9 @@ from ttir_executor.exact.field import (
 
 _OR: Any = np.bitwise_or
 _XOR: Any = np.bitwise_xor
-VANISHES = -103.98
-"""below this argument fp32's exponential is 0"""
+VANISHES, MASKED = -700.0, -9000.0
+"""below the first argument an exponential counts as zero, as fp64 has it, and unclean: another form of the program need
+not see a zero. Below the second it is a mask's (-1e4, -1e9, minus infinity), and nothing but zero"""
 MOST_POWER = 64
 """whole exponents up to this are products"""
 
@@ -142,8 +143,10 @@ class Exact:
             lost = self._after_product(y, lost)
             if np.any((lost & UNDEFINED) == UNDEFINED):
                 a, b, lost = self._between_fields(y, a, b, lost)
-            zero = self.is_zero() | y.is_zero()
-            f, a, b, lost = (np.where(zero, 0, part) for part in (f, a, b, lost))
+            zeros = self.is_zero(), y.is_zero()
+            unclean = np.where(zeros[0], self.lost & UNCLEAN, 0) | np.where(zeros[1], y.lost & UNCLEAN, 0)
+            f, a, b = (np.where(zeros[0] | zeros[1], 0, part) for part in (f, a, b))
+            lost = np.where(zeros[0] | zeros[1], unclean, lost)
         return self._new(f, a, b, lost)
 
     __rmul__ = __mul__
@@ -228,7 +231,7 @@ class Exact:
     # ---- functions
 
     def exp(self) -> Exact:
-        """e^x. What fp32 rounds to 0 is 0."""
+        """e^x; zero far below (:data:`VANISHES`)."""
         with np.errstate(over="ignore"):
             f = np.exp(np.asarray(self.f, np.float64))
         field, lost = self.field, self.lost
@@ -246,7 +249,8 @@ class Exact:
             lost = np.asarray(NOT_Q)
         zero = self.f < VANISHES
         if np.any(zero):
-            f, a, lost = (np.where(zero, 0, part) for part in (f, a, lost))
+            f, a = np.where(zero, 0, f), np.where(zero, 0, a)
+            lost = np.where(zero, np.where(self.f < MASKED, 0, UNCLEAN), lost)
         return self._new(f, a, np.float64(0), lost)
 
     def _exp_of_exp(self) -> np.ndarray:
@@ -452,13 +456,13 @@ def _matmul(x: np.ndarray, y: np.ndarray, modulus: int) -> np.ndarray:
 
 
 def _lost_in_products(x: Exact, y: Exact) -> np.ndarray:
-    """Bits of a product of matrices: those of the terms of which neither factor is exactly zero."""
+    """Bits of a product of matrices: those of a factor whose partner is not exactly zero."""
     result: Any = np.uint8(0)
     live_x, live_y = (~x.is_zero()).astype(np.float64), (~y.is_zero()).astype(np.float64)
     for bit in (NOT_P, NOT_Q, UNCLEAN_P, UNCLEAN_Q, SIGN, FRACTION):
         left, right = ((one.lost & bit) != 0 for one in (x, y))
         if not left.any() and not right.any():
             continue
-        met = (left * live_x) @ live_y + live_x @ (right * live_y)
+        met = left.astype(np.float64) @ live_y + live_x @ right.astype(np.float64)
         result = result | np.where(met > 0, bit if bit != SIGN else UNDEFINED, 0).astype(np.uint8)
     return result
