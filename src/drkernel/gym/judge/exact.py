@@ -5,8 +5,7 @@ records its commands. The judge evaluates the reference and those commands in tw
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
 that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
-equal and unequal, *differs*. Anything else
-is *open*, which condemns nobody. Precision is not looked at here.
+equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Precision is not looked at here.
 """
 
 from __future__ import annotations
@@ -71,12 +70,7 @@ class _Call:
         inputs = {
             name: value for name, value in zip(places, self.inputs, strict=True) if isinstance(value, torch.Tensor)
         }
-        return {**inputs, **self.state()}
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers, those that are not saved too."""
-        model = self.instance.model
-        return {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
+        return {**inputs, **_state_of(self.instance.model)}
 
     def sources(self, field: Field, changed: torch.Tensor | None = None) -> Sources:
         """Residues of the inputs and weights; ``changed`` gets others than at this field's ordinary point."""
@@ -84,7 +78,7 @@ class _Call:
         for value, other in zip(self.inputs, self.others, strict=True):
             if isinstance(value, torch.Tensor):
                 sources.give(value, other if isinstance(other, torch.Tensor) else None)
-        for name, value in self.state().items():
+        for name, value in _state_of(self.instance.model).items():
             sources.give(value, self.other_state.get(name))
         return sources
 
@@ -92,7 +86,7 @@ class _Call:
         """What the reference computes."""
         machine = ExactMachine(sources.field, sources, deadline)
         given = [value.clone() if isinstance(value, torch.Tensor) else value for value in self.inputs]
-        for value in (*given, *self.state().values()):
+        for value in (*given, *_state_of(self.instance.model).values()):
             if isinstance(value, torch.Tensor):
                 machine.give(form_of(value), digest_of(value), value)
         with torch.no_grad(), without_onednn(), Watched(machine):
@@ -150,10 +144,14 @@ def _recorded(request: EvalRequest, side: ExpectedSide, session: RecordedSession
     instance.model.train(side.instance.model.training)
     inputs = draw_inputs(problem.reference, side.seeds("exact"))
     others = draw_inputs(problem.reference, side.seeds("exact", 1))
-    other = problem.instance(side.seeds("exact", 2)).model
-    state = {name: value.detach() for name, value in (*other.named_parameters(), *other.named_buffers())}
+    state = _state_of(problem.instance(side.seeds("exact", 2)).model)
     result = session.call(arguments_of(inputs), poison="nan", tape=True)
     return _Call(instance, inputs, others, state, session.tape(), result.outputs)
+
+
+def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers, those that are not saved too."""
+    return {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
 def _small(request: EvalRequest, side: ExpectedSide) -> Problem:

@@ -230,8 +230,7 @@ class ExactMachine:
         if self._operators % CLOCK == 0 and time.thread_time() > self.deadline:
             raise Undecided("too much to evaluate")
         base = name.partition(".")[0]
-        given: list[TensorForm] = []
-        tree_map(lambda leaf: given.append(leaf) if isinstance(leaf, TensorForm) else None, (args, dict(kwargs)))
+        given = _forms((args, dict(kwargs)))
         bases = {one.base for one in given}
         out = [value for value in (kwargs.get("out"),) if isinstance(value, TensorForm)]
         inplace = base.endswith("_") and not base.startswith("__") and base not in OPERATORS
@@ -340,11 +339,13 @@ class ExactMachine:
         ]
 
     def _decomposed(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Take an operator apart as PyTorch does, on tensors that stand for its arguments."""
+        """Take an operator apart as PyTorch does, on tensors that stand for its arguments. They have a machine of their
+        own: their addresses are of this process, those here may be of a device's."""
         base, rule = name.partition(".")[0], _decompositions().get(_overload(name))
         if rule is None:
             self.field.reasons[f"aten.{base}"] += 1
             return [None] * 8
+        inner = ExactMachine(self.field, self.sources, self.deadline)
         standing: dict[TensorForm, torch.Tensor] = {}
 
         def stand_in(leaf: Any) -> Any:
@@ -354,18 +355,15 @@ class ExactMachine:
                 value = self.read(leaf)
                 f = torch.from_numpy(np.array(value.full().f if isinstance(value, Exact) else value)).to(leaf.dtype)
                 standing[leaf] = f
-                self.allocate(form_of(f))
-                self.write(form_of(f), value)
+                inner.allocate(form_of(f))
+                inner.write(form_of(f), value)
             return standing[leaf]
 
         real = tree_map(stand_in, list(args)), tree_map(stand_in, dict(kwargs))
-        with Watched(self) as watched:
+        with Watched(inner):
             found = rule(*real[0], **{key: value for key, value in real[1].items() if key != "device"})
-        every = found if isinstance(found, (tuple, list)) else (found,)
-        values = [self.read(form_of(one)) if isinstance(one, torch.Tensor) else None for one in every]
-        for tensor in [*watched.alive, *standing.values()]:
-            self._storages.pop(form_of(tensor).base, None)
-        return values
+            every = found if isinstance(found, (tuple, list)) else (found,)
+            return [inner.read(form_of(one)) if isinstance(one, torch.Tensor) else None for one in every]
 
 
 _OF_FORM = frozenset(("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"))
