@@ -6,6 +6,7 @@ With them, see ``launches.py``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -98,7 +99,16 @@ def _enter(tensor: torch.Tensor, memory: MemoryMap, seen: set[int], fresh: set[i
         memory.add(base, storage.nbytes(), initialized=base not in fresh)
 
 
+_drivers = itertools.count()
+
+
 class _Driver(SimDriver):
+    """A driver whose device has a name of its own: Triton keeps kernels by that, and an address comes again."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._name = f"executor:{next(_drivers)}"
+
     def get_active_torch_device(self) -> Any:
         return torch.device("cpu")
 
@@ -110,7 +120,7 @@ class _Driver(SimDriver):
         return benchmark
 
     def get_current_device(self) -> Any:
-        return f"executor:{id(self)}"
+        return self._name
 
     def get_device_interface(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)
