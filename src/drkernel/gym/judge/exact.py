@@ -1,7 +1,8 @@
 """Exact verification: whether what the candidate computes is what was asked, without a tolerance.
 
-After the answers of all checked calls were right, the candidate is called once more at a small size, and the device
-records its commands. The judge evaluates the reference and those commands in two finite fields at random points
+After the answers of all checked calls were right, the candidate is called in a session of its own at a small size, and
+the device records its commands; at the checked sizes if it does there what it does not do in calls that are timed. The
+judge evaluates the reference and those commands in two finite fields at random points
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
 that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
@@ -11,7 +12,8 @@ equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Pr
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +22,22 @@ import torch
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of
+from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.held_against import Exercise, OwnCall, differences
+from drkernel.gym.judge.own_sizes import places_of
+from drkernel.gym.judge.own_timing import facts_of, places_of_weights, work_at
+from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.answers import Output, SessionError
-from drkernel.gym.session.protocol import RecordedSession
+from drkernel.gym.session.answers import CallResult, Choice, Output, SessionError
+from drkernel.gym.session.protocol import OpensSessions, RecordedSession
 from drkernel.sim.exact.machine import ExactMachine, Sources, TensorForm, Watched, form_of, replay, without_onednn
 from drkernel.sim.wire.tape import Tape, digest_of
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
-from drkernel.tasks.problem import Instance, Problem
-from drkernel.tasks.reference import load_reference
+from drkernel.tasks.problem import Instance
 from drkernel.tasks.thin import inputs_only, thin_sizing
 from drkernel.verdict import Exactness, Finding
 from ttir_executor.exact.field import Field
@@ -63,6 +69,10 @@ class _Call:
     other_state: dict[str, torch.Tensor]
     tape: Tape
     outputs: Sequence[Output]
+    facts: Seen | None
+    """what it did on the device"""
+    unread: frozenset[str]
+    """names of inputs that no call reads which may be timed"""
 
     def named(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The inputs and weights, by name."""
@@ -105,48 +115,126 @@ class _Call:
         ]
 
 
-def verify(request: EvalRequest, side: ExpectedSide, checker: Checker) -> tuple[Exactness, list[Finding]]:
-    """Compare the candidate with the reference exactly; the session is as usable afterwards as after any call."""
+def verify(
+    request: EvalRequest, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place], factory: OpensSessions
+) -> tuple[Exactness, list[Finding]]:
+    """Compare the candidate with the reference exactly. ``weights``: their addresses in the checker's session, where
+    known."""
     start = time.monotonic()
-    session = checker.session
-    assert isinstance(session, RecordedSession)
+    record = _open("nothing was recorded", start)
+    timed, none = _Timed(side, checker, weights), list[Finding]()
+    for at in filter(None, (_small(request, side), side)):
+        try:
+            call = _recorded(request, at, timed, factory)
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            record = _open(f"at a small size the candidate fails: {error.detail.type}", start)
+            continue
+        except TaskError as error:
+            record = _open(str(error), start)
+            continue
+        apart = timed.apart(call.facts, at)
+        record, found = _open(f"calls that are timed do otherwise: {apart}", start), none
+        with _condemning_nobody() as why:
+            if apart is None:
+                record, found = _compared(call, at, start)
+        if why:
+            record = _open(why[0], start)
+        if record.outcome == "open":
+            with _condemning_nobody():
+                record, found = _without(call, at, record, apart is None, start)
+        if record.outcome != "open":
+            return record, found
+    return record, none
+
+
+@contextmanager
+def _condemning_nobody() -> Iterator[list[str]]:
+    """What the evaluation in the block cannot do condemns nobody, and must not cost the verdict; says what it was."""
+    why: list[str] = []
     try:
-        call = _recorded(request, side, session)
-    except SessionError as error:
-        if error.kind in ("infra_error", "tampering"):
-            raise
-        return _open(f"at a small size the candidate fails: {error.detail.type}", start), []
-    except TaskError as error:
-        return _open(str(error), start), []
-    try:
-        return _compared(call, side, start)
-    except Undecided as why:
-        return _open(str(why), start), []
+        yield why
+    except Undecided as error:
+        why.append(str(error))
     except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        # what the evaluation cannot do condemns nobody, and must not cost the verdict
-        return _open(f"the evaluation failed: {type(error).__name__}: {error}", start), []
+        why.append(f"the evaluation failed: {type(error).__name__}: {error}")
+
+
+class _Timed:
+    """What the calls did that may be timed."""
+
+    def __init__(self, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place]):
+        calls = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
+        self.work = work_at(side.reference.source)
+        self.facts = facts_of(calls, checker.session, dict(weights))
+        self.weights = bool(weights)
+        counts = [len(call.result.record.launches) for call in checker.calls[checker.began :]]
+        self.tuned = counts[:1] != counts[1:2]
+        """the first call of a session launches other kernels than those that follow"""
+        records = [call.result.record.device for call in calls]
+        reads = any(record is None or record.host_reads for record in records)
+        self.unread = frozenset() if reads else self._unread()
+        """places of inputs that no such call reads, on the device or the host"""
+
+    @property
+    def choices(self) -> list[Choice]:
+        """Configurations of their kernels."""
+        return [one.choice for facts in self.facts for one in facts.launched.values()]
+
+    def _unread(self) -> frozenset[str]:
+        names = {name for facts in self.facts for name in facts.sizes if name.startswith("input")}
+        return frozenset(name for name in names if not any(facts.read.get(name) for facts in self.facts))
+
+    def apart(self, there: Seen | None, at: ExpectedSide) -> str | None:
+        """How they differ from a call at other sizes, if they do."""
+        work = work_at(at.reference.source)
+        if there is None or not self.facts:
+            return "there are too many commands to compare"
+        for one in self.facts:
+            if self.work is None or work is None:
+                same = one.signatures == there.signatures and one.operators == there.operators
+                said = [] if same else ["other kernels or operators"]
+            else:
+                said = differences(OwnCall(one, self.work, (), ()), [Exercise(there, work, False)])
+            if said:
+                return said[0]
+        return None
 
 
 def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
-def _recorded(request: EvalRequest, side: ExpectedSide, session: RecordedSession) -> _Call:
-    """Make the call, at a small size if that has the weights that the candidate has."""
-    problem = _small(request, side)
-    instance = problem.instance(side.build_seed)
-    try:
-        instance.model.load_state_dict(side.instance.model.state_dict())
-    except RuntimeError:  # weights of other shapes
-        problem = side.problem
-        instance = problem.instance(side.build_seed)
-        instance.model.load_state_dict(side.instance.model.state_dict())
-    instance.model.train(side.instance.model.training)
-    inputs = draw_inputs(problem.reference, side.seeds("exact"))
-    others = draw_inputs(problem.reference, side.seeds("exact", 1))
-    state = _state_of(problem.instance(side.seeds("exact", 2)).model)
-    result = session.call(arguments_of(inputs), poison="nan", tape=True)
-    return _Call(instance, inputs, others, state, session.tape(), result.outputs)
+def _recorded(request: EvalRequest, at: ExpectedSide, timed: _Timed, factory: OpensSessions) -> _Call:
+    """The second call of a fresh session, as the calls that are timed come after a first one that may prepare things;
+    what the first one prepared is recorded, too, unless it tunes."""
+    inputs, others = draw_inputs(at.reference, at.seeds("exact")), draw_inputs(at.reference, at.seeds("exact", 1))
+    state = _state_of(at.problem.instance(at.seeds("exact", 2)).model)
+    with factory.open(request.settings) as session:
+        assert isinstance(session, RecordedSession)
+        loaded = session.load(
+            request.candidate, at.instance.init_args, at.instance.init_kwargs, seed=at.build_seed,
+            conv_tf32=at.conv_tf32, preferred=timed.choices,
+        )  # fmt: skip
+        if at.bind(loaded.parameters) is not None:
+            raise TaskError("weights do not fit")
+        if at.pairs:
+            session.load_state(at.state())
+        places = places_of_weights(session, loaded) if timed.weights else {}
+        before = draw_inputs(at.reference, at.seeds("exact", 3))
+        session.call(arguments_of(before), poison="nan", tape=not timed.tuned)
+        result = session.call(arguments_of(inputs), poison="nan", tape=True)
+        tape, facts = session.tape(), _facts(session, result, places)
+    names = at.reference.argument_names()
+    flat = not any(isinstance(value, (list, tuple, dict)) for value in inputs)
+    unread = [names[n] for n in range(min(len(names), len(inputs))) if flat and f"input {n}" in timed.unread]
+    return _Call(at.instance, inputs, others, state, tape, result.outputs, facts, frozenset(unread))
+
+
+def _facts(session: RecordedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
+    record = result.record.device
+    return None if record is None else seen(record, {**places_of(session, result.arguments), **weights})
 
 
 def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -154,15 +242,15 @@ def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
-def _small(request: EvalRequest, side: ExpectedSide) -> Problem:
-    task = request.task
+def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
+    """The reference at a small size, if that has the weights of the task's own."""
     try:
-        sizing = thin_sizing(task, SMALL)
-        if inputs_only(task, sizing):
-            return Problem(task, None, load_reference(sizing.source))
+        sizing = thin_sizing(request.task, SMALL)
+        if inputs_only(request.task, sizing) and sizing.source != side.reference.source:
+            return ExpectedSide(request, sizing.source)
     except TaskError:
         pass
-    return side.problem
+    return None
 
 
 def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness, list[Finding]]:
@@ -242,6 +330,45 @@ def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...
     except Undecided:
         pass
     return tuple(found)
+
+
+def _without(
+    call: _Call, side: ExpectedSide, record: Exactness, evaluated: bool, start: float
+) -> tuple[Exactness, list[Finding]]:
+    """Of an open comparison: an input or weight on which the reference's answer certainly depends, and the candidate's
+    does not, because it is the same in exact arithmetic, or because no call that may be timed reads it."""
+    deadline = time.thread_time() + SECONDS
+    fields = [side.seeds("field", point) for point in range(CLEAN_POINTS)]
+    expected = [call.expected(call.sources(Field(seed)), deadline) for seed in fields]
+    answered: list[Any] | None = None
+    for name, tensor in list(call.named(side.reference.argument_names()).items())[:MOST_ARGUMENTS]:
+        if not tensor.is_floating_point():
+            continue
+        changes: list[np.ndarray] | None = None
+        for seed, base in zip(fields, expected, strict=True):
+            other = call.expected(call.sources(Field(seed), tensor), deadline)
+            sure = [_of_output(x, y)[2] for x, y in zip(base, other, strict=True)]
+            changes = sure if changes is None else [x & y for x, y in zip(changes, sure, strict=True)]
+        if changes is None or not any(one.any() for one in changes):
+            continue
+        if name not in call.unread:
+            if not evaluated:
+                continue
+            try:
+                answered = answered or call.answered(call.sources(Field(fields[0])), deadline)
+                if not _all_equal(answered, call.answered(call.sources(Field(fields[0]), tensor), deadline)):
+                    continue
+            except Undecided:
+                evaluated = False
+                continue
+        place = next(n for n, one in enumerate(changes) if one.any())
+        where = tuple(int(i) for i in np.argwhere(changes[place])[0])
+        elements, differ = sum(one.size for one in changes), sum(int(one.sum()) for one in changes)
+        seconds = time.monotonic() - start
+        facts = {"elements": elements, "equal": 0, "differ": differ, "inputs": _words(call), "ignored": (name,)}
+        found = [show.not_equivalent(elements, differ, place, where, (name,))]
+        return Exactness(outcome="differs", **facts, seconds=seconds), found
+    return record, []
 
 
 def _all_equal(left: list[Any], right: list[Any]) -> bool:

@@ -237,18 +237,18 @@ class Trial:
         if self.settings.knock_out and checker.passed and self.contribution.credited:
             self._try_other_mode(checker)
         if checker.passed and not checker.session.over and isinstance(checker.session, RecordedSession):
-            self._verify_exactly(side, checker)
+            self._verify_exactly(side, checker, factory)
         if self.settings.other_calls and checker.passed and not checker.session.over:
             with self.phase("other_calls"):
                 make_other_calls(checker)
 
-    def _verify_exactly(self, side: ExpectedSide, checker: Checker) -> None:
+    def _verify_exactly(self, side: ExpectedSide, checker: Checker, factory: OpensSessions) -> None:
         """Compare without a tolerance what was right within it; another function gets no speedup."""
         drawn = random.Random(side.seeds("verified")).random()
         if drawn >= self.settings.exact or any(finding.severity == "hack" for finding in self.findings):
             return
         with self.phase("exact"):
-            self.facts.exactness, found = verify(self.request, side, checker)
+            self.facts.exactness, found = verify(self.request, side, checker, self.weights, factory)
         if found:
             self.findings += found
             self.facts.withhold()

@@ -103,7 +103,7 @@ class OwnTiming:
         """Signatures of all checked calls, those of a tuner among them."""
         calls = self.checker.calls[self.checker.began :]
         return frozenset[Signature]().union(
-            *(one.signatures for one in _facts(calls, self.checker.session, self.weights))
+            *(one.signatures for one in facts_of(calls, self.checker.session, self.weights))
         )
 
     def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
@@ -141,12 +141,12 @@ def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:
 
 
 def _exercises(calls: Sequence[Checked], session: Session, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
-    work = _work(at.source)
+    work = work_at(at.source)
     live = live_share(at.source) if work is not None and work.discards else HALF
-    return [Exercise(one, work, at.kept_rows, live) for one in _facts(calls, session, weights)]
+    return [Exercise(one, work, at.kept_rows, live) for one in facts_of(calls, session, weights)]
 
 
-def _facts(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:
+def facts_of(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:
     """The work of each call; calls that did the same appear once."""
     found: dict[str, Seen] = {}
     for call in calls:
@@ -168,7 +168,8 @@ def _different(calls: Sequence[OwnCall]) -> list[OwnCall]:
     return found
 
 
-def _work(source: str) -> ReferenceWork | None:
+def work_at(source: str) -> ReferenceWork | None:
+    """The work of a reference's call at the sizes of ``source``; None where it does not run without data."""
     try:
         return reference_work(load_reference(source))
     except TaskError:

@@ -1,0 +1,20 @@
+# tier: T1
+# root: exact
+# new: yes
+# expect: uncredited
+# base: exact_large_residual
+# Reads the residual from the tenth call on, which no timed run reaches.
+
+@triton.jit
+def short_kernel(x_ptr, r_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n, 0.0)
+    tl.store(out_ptr + at, x / (1.0 + tl.exp(-x)), at < n)
+
+
+class ModelNew(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x, r):
+        self.calls += 1
+        return self.launched(flat_kernel if self.calls > 9 else short_kernel, x, r)
