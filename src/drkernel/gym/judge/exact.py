@@ -122,7 +122,7 @@ def verify(
     known."""
     start = time.monotonic()
     record = _open("nothing was recorded", start)
-    timed, none = _Timed(side, checker, weights), list[Finding]()
+    timed, none = _TimedCalls(side, checker, weights), list[Finding]()
     for at in filter(None, (_small(request, side), side)):
         try:
             call = _recorded(request, at, timed, factory)
@@ -161,7 +161,7 @@ def _condemning_nobody() -> Iterator[list[str]]:
         why.append(f"the evaluation failed: {type(error).__name__}: {error}")
 
 
-class _Timed:
+class _TimedCalls:
     """What the calls did that may be timed."""
 
     def __init__(self, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place]):
@@ -206,7 +206,7 @@ def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
-def _recorded(request: EvalRequest, at: ExpectedSide, timed: _Timed, factory: OpensSessions) -> _Call:
+def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> _Call:
     """The second call of a fresh session, as the calls that are timed come after a first one that may prepare things;
     what the first one prepared is recorded, too, unless it tunes."""
     inputs, others = draw_inputs(at.reference, at.seeds("exact")), draw_inputs(at.reference, at.seeds("exact", 1))
