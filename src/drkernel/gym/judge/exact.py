@@ -54,6 +54,10 @@ COINCIDENCES = 1e-3
 """share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
+READ = 0.9
+"""share of the elements in which the reference's answer has a slope that a call must have read"""
+FLAT = 1e-9
+"""of an input's largest slope: what is less may be a sum that cancels"""
 MOST_ARGUMENTS = 16
 """inputs and weights that are tried one by one for what an answer does not depend on"""
 
@@ -71,8 +75,6 @@ class _Call:
     outputs: Sequence[Output]
     facts: Seen | None
     """what it did on the device"""
-    unread: frozenset[str]
-    """names of inputs that no call reads which may be timed"""
 
     def named(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The inputs and weights, by name."""
@@ -143,7 +145,7 @@ def verify(
             record = _open(why[0], start)
         if record.outcome == "open":
             with _condemning_nobody():
-                record, found = _without(call, at, record, apart is None, start)
+                record, found = _without(call, at, timed.unread(), record, apart is None, start)
         if record.outcome != "open":
             return record, found
     return record, none
@@ -165,6 +167,7 @@ class _TimedCalls:
     """What the calls did that may be timed."""
 
     def __init__(self, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place]):
+        self.side = side
         calls = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
         self.work = work_at(side.reference.source)
         self.facts = facts_of(calls, checker.session, dict(weights))
@@ -172,19 +175,25 @@ class _TimedCalls:
         counts = [len(call.result.record.launches) for call in checker.calls[checker.began :]]
         self.tuned = counts[:1] != counts[1:2]
         """the first call of a session launches other kernels than those that follow"""
-        records = [call.result.record.device for call in calls]
-        reads = any(record is None or record.host_reads for record in records)
-        self.unread = frozenset() if reads else self._unread()
-        """places of inputs that no such call reads, on the device or the host"""
+        self.each = [(call, facts_of([call], checker.session, {})) for call in calls]
 
     @property
     def choices(self) -> list[Choice]:
         """Configurations of their kernels."""
         return [one.choice for facts in self.facts for one in facts.launched.values()]
 
-    def _unread(self) -> frozenset[str]:
-        names = {name for facts in self.facts for name in facts.sizes if name.startswith("input")}
-        return frozenset(name for name in names if not any(facts.read.get(name) for facts in self.facts))
+    def unread(self) -> frozenset[str]:
+        """Names of inputs of which a call reads less than what the reference's answer has a slope in."""
+        names, found = self.side.reference.argument_names(), set()
+        for call, facts in self.each:
+            record, inputs = call.result.record.device, call.case.inputs
+            nested = any(isinstance(value, (list, tuple, dict)) for value in inputs)
+            if record is None or record.host_reads or nested or not facts:
+                continue
+            for place, share in _slopes(self.side.instance, inputs).items():
+                if place < len(names) and facts[0].share(f"input {place}") < READ * share:
+                    found.add(names[place])
+        return frozenset(found)
 
     def apart(self, there: Seen | None, at: ExpectedSide) -> str | None:
         """How they differ from a call at other sizes, if they do."""
@@ -204,6 +213,29 @@ class _TimedCalls:
 
 def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
+
+
+def _slopes(instance: Instance, inputs: Sequence[Any]) -> dict[int, float]:
+    """The share of each floating input's elements in which the reference's outputs have a slope, by place."""
+    given = [
+        value.detach().clone().requires_grad_()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for value in inputs
+    ]
+    varied = [(place, value) for place, value in enumerate(given) if getattr(value, "requires_grad", False)]
+    with torch.enable_grad():
+        outputs = [out for out in flatten_outputs(instance.model(*given)) if isinstance(out, torch.Tensor)]
+        chances = torch.Generator().manual_seed(0)
+        total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
+        if not isinstance(total, torch.Tensor):
+            return {}
+        slopes = torch.autograd.grad(total, [value for _, value in varied], allow_unused=True)
+    return {
+        place: float((slope.abs() > FLAT * slope.abs().max()).double().mean())
+        for (place, _), slope in zip(varied, slopes, strict=True)
+        if slope is not None and slope.numel()
+    }
 
 
 def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> _Call:
@@ -226,10 +258,7 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         session.call(arguments_of(before), poison="nan", tape=not timed.tuned)
         result = session.call(arguments_of(inputs), poison="nan", tape=True)
         tape, facts = session.tape(), _facts(session, result, places)
-    names = at.reference.argument_names()
-    flat = not any(isinstance(value, (list, tuple, dict)) for value in inputs)
-    unread = [names[n] for n in range(min(len(names), len(inputs))) if flat and f"input {n}" in timed.unread]
-    return _Call(at.instance, inputs, others, state, tape, result.outputs, facts, frozenset(unread))
+    return _Call(at.instance, inputs, others, state, tape, result.outputs, facts)
 
 
 def _facts(session: RecordedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
@@ -333,10 +362,10 @@ def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...
 
 
 def _without(
-    call: _Call, side: ExpectedSide, record: Exactness, evaluated: bool, start: float
+    call: _Call, side: ExpectedSide, unread: frozenset[str], record: Exactness, evaluated: bool, start: float
 ) -> tuple[Exactness, list[Finding]]:
     """Of an open comparison: an input or weight on which the reference's answer certainly depends, and the candidate's
-    does not, because it is the same in exact arithmetic, or because no call that may be timed reads it."""
+    does not, because it is the same in exact arithmetic, or because a call that may be timed leaves it unread."""
     deadline = time.thread_time() + SECONDS
     fields = [side.seeds("field", point) for point in range(CLEAN_POINTS)]
     expected = [call.expected(call.sources(Field(seed)), deadline) for seed in fields]
@@ -351,7 +380,7 @@ def _without(
             changes = sure if changes is None else [x & y for x, y in zip(changes, sure, strict=True)]
         if changes is None or not any(one.any() for one in changes):
             continue
-        if name not in call.unread:
+        if name not in unread:
             if not evaluated:
                 continue
             try:
