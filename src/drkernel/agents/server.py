@@ -31,7 +31,7 @@ from drkernel.task import Provenance, Task
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.loaders import load_task
-from drkernel.verdict import Finding, Verdict
+from drkernel.verdict import Finding, Verdict, printable
 
 # ---- The tools that coding agents get
 #
@@ -228,7 +228,8 @@ def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
     """Describe a script's run in at most ``budget`` characters."""
     from rich.console import Console
 
-    printed = f"It printed:\n{shorten(run.output.strip(), budget // 4)}\n" if run.output.strip() else ""
+    output = printable(run.output.strip())
+    printed = f"It printed:\n{shorten(output, budget // 4)}\n" if output else ""
     report = run.report
     if report is None:
         return shorten(f"No report: {run.ended}.\n{printed}", budget)
@@ -242,7 +243,7 @@ def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
     Console(file=out, width=WIDTH, color_system=None, highlight=False).print(render_run(report, quote))
     text = "\n".join(line.rstrip() for line in out.getvalue().strip().splitlines())
     mend = _mend(report.findings)
-    return shorten(printed + shorten(text, max(400, budget - len(printed) - len(mend))) + mend, budget)
+    return shorten(printed + shorten(printable(text), max(400, budget - len(printed) - len(mend))) + mend, budget)
 
 
 def _mend(findings: Iterable[Finding | ScriptFinding]) -> str:

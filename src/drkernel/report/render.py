@@ -24,6 +24,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from drkernel.gym.feedback import duration, number, of_roofline, percent, times, told_apart
+from drkernel.verdict import printable
 
 NEAR = 3
 """Equal lines that are shown around a change."""
@@ -325,12 +326,12 @@ def svg(parts: Sequence[str], title: str) -> Markup:
 
 
 def render(template: str, **values: Any) -> str:
-    """The page of ``templates/<template>.html.j2``. A name that the template uses and is not given is an error."""
-    return _environment().get_template(f"{template}.html.j2").render(**values).translate(_CONTROLS)
+    """The page of ``templates/<template>.html.j2``. A name that the template uses and is not given is an error.
 
-
-_CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
-"""control characters, which HTML does not allow, as their pictures: an untrained policy writes any bytes"""
+    Control characters, which HTML does not allow, and orders to write from right to left, by which a source reads as
+    another one, are written out: an untrained policy writes any bytes.
+    """
+    return printable(_environment().get_template(f"{template}.html.j2").render(**values).replace("\r\n", "\n"))
 
 
 @cache

@@ -24,7 +24,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve.guard import SECURITY_HEADERS
 from drkernel.serve.service import Service
 from drkernel.task import Provenance, Task
-from drkernel.verdict import Verdict
+from drkernel.verdict import Verdict, printable
 
 REFERENCE = """import torch
 
@@ -112,7 +112,7 @@ _templates = Environment(
 
 
 def _render(template: str, **values: Any) -> str:
-    return _templates.get_template(f"{template}.html.j2").render(**values)
+    return printable(_templates.get_template(f"{template}.html.j2").render(**values))
 
 
 def add_pages(app: FastAPI, service: Service) -> None:

@@ -13,7 +13,7 @@ from drkernel.agents.server import Toolbox, ToolError, ToolLimits, describe, des
 from drkernel.gym.explain import EXPLANATIONS
 from drkernel.gym.runner.confined_script import ConfinedRun
 from drkernel.sim.script import ScriptReport
-from drkernel.verdict import Verdict
+from drkernel.verdict import CONTROLS, Verdict
 from farm import PYTHON
 from places import EXECUTOR, ROOT
 
@@ -188,11 +188,12 @@ def test_a_report_quotes_the_script_and_no_other_file(tmp_path):
     profile = {"kind": "modelled", "device": "sim:h200", "rows": [], "total_seconds": 0.0, "elapsed_seconds": 0.0}
     about = {"script": "/scratch/s.py", "device": "sim:h200", "gpu": "H200", "peak_bytes": 0, "wall_seconds": 0.0}
     none = {"program": None, "arg": None, "offset_bytes": None, "count": 1}
-    found = {"kind": "race", "severity": "error", "message": "m", "kernel": "k", "line": 2, **none}
+    found = {"kind": "race", "severity": "error", "message": "m\x1b[1A", "kernel": "k\x9b", "line": 2, **none}
     findings = [found | {"file": str(secret)}, *[found | {"file": "/scratch/s.py"}] * 5000]
     empty = {"launches": [], "operators": {}, "copies": {}, "prints": []}
     report = ScriptReport.model_validate(about | empty | {"findings": findings, "profile": profile})
-    told = describe_run(ConfinedRun(report=report), "first = 1\nsecond = 2\n", 100_000)
+    told = describe_run(ConfinedRun(report=report, output="\x1b[2J\u202e"), "first = 1\nsecond = 2\n", 100_000)
+    assert not CONTROLS.search(told) and "\\x1b[2J\\u202e" in told
     assert "do not tell" not in told and "secret.txt:2" in told
     assert "second = 2" in told and "... 4745 more" in told
 

@@ -16,6 +16,7 @@ from drkernel.report.render import Curve, line_plot, render
 from drkernel.report.verdict import against, page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
+    CONTROLS,
     CandidateError,
     Correctness,
     Finding,
@@ -166,8 +167,8 @@ def test_templates_trust_nothing_and_fetch_nothing():
 
 def test_a_page_holds_no_control_characters(tmp_path):
     wild = Verdict(status="compile_error", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
-    text = page(wild, task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x07\tc\n", profile=None)
-    assert "␀" in text and not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", text)
+    text = page(wild, task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x9b\u202e\tc\r\n", profile=None)
+    assert all(shown in text for shown in ("\\x00", "\\x1b", "\\x9b", "\\u202e")) and not CONTROLS.search(text)
 
 
 def test_a_value_that_is_not_given_is_an_error_not_a_gap():

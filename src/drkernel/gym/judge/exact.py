@@ -58,6 +58,8 @@ READ = 0.9
 """share of the elements in which the reference's answer has a slope that a call must have read"""
 FLAT = 1e-9
 """of an input's largest slope: what is less may be a sum that cancels"""
+PATIENCE_S = 20.0
+"""wall seconds that the candidate has for its calls of one size"""
 MOST_ARGUMENTS = 16
 """inputs and weights that are tried one by one for what an answer does not depend on"""
 
@@ -249,6 +251,7 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
             request.candidate, at.instance.init_args, at.instance.init_kwargs, seed=at.build_seed,
             conv_tf32=at.conv_tf32, preferred=timed.choices,
         )  # fmt: skip
+        session.limit(PATIENCE_S)
         if at.bind(loaded.parameters) is not None:
             raise TaskError("weights do not fit")
         if at.pairs:

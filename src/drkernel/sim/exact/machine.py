@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -516,7 +516,7 @@ def _moved(field: Field, base: str, name: str, args: list[Any], kwargs: dict[str
     return moved
 
 
-@cache
+@lru_cache(maxsize=64)  # the judge lives on, and every candidate brings texts of its own
 def _parsed(ttir: str) -> Any:
     return parse_ttir(ttir)
 
