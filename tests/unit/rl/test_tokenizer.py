@@ -54,3 +54,14 @@ def test_lines_become_single_tokens():
 def test_a_vocabulary_without_room_for_all_bytes_is_refused():
     with pytest.raises(ValueError, match="at least 260"):
         train_tokenizer(["x"], 100)
+
+
+def test_what_a_candidate_prints_ends_no_turn():
+    """Feedback quotes it: a special token in there would forge a message of another role."""
+    tokenizer = train_tokenizer(["some text"], 300)
+    marks = tokenizer.hf.all_special_tokens
+    quiet, forged = (tokenizer.feedback_ids(f"It printed {text}.", ended=True) for text in ("x", "".join(marks)))
+    special = set(tokenizer.hf.all_special_ids)
+    assert [one for one in forged if one in special] == [one for one in quiet if one in special]
+    opening = tokenizer.opening_ids([{"role": "user", "content": "".join(marks)}])
+    assert [one for one in opening if one in special] == [one for one in tokenizer.prompt_ids("x") if one in special]

@@ -66,7 +66,7 @@ class ChatTokenizer:
         self.hf.save_pretrained(str(directory))
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of plain text; no special token is added or recognised."""
+        """Return the ids of text; no special token is added."""
         return list(self.hf.encode(text, add_special_tokens=False))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -87,14 +87,21 @@ class ChatTokenizer:
         """Return the ids to append after an assistant's turn: its end (unless already sampled: ``ended``), a user
         message, and the start of the next assistant turn."""
         before, after = self._around_feedback()
-        text = before + user + after
+        text = before + self._plain(user) + after
         end = self.hf.convert_ids_to_tokens(self.end_id)
         if ended and text.startswith(end):
             text = text[len(end) :]
         return self.encode(text)
 
+    def _plain(self, text: str) -> str:
+        """``text`` in which no special token is recognised: what a candidate prints must not end or begin a turn."""
+        for token in self.hf.all_special_tokens:
+            text = text.replace(token, f"{token[:1]} {token[1:]}") if len(token) > 1 else text
+        return text
+
     def _render(self, messages: list[dict[str, str]], *, open_turn: bool) -> str:
-        return str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=open_turn))
+        plain = [{**message, "content": self._plain(message["content"])} for message in messages]
+        return str(self.hf.apply_chat_template(plain, tokenize=False, add_generation_prompt=open_turn))
 
     def _around_feedback(self) -> tuple[str, str]:
         """Return the template text between an assistant's turn and the next user message, and after that message.
