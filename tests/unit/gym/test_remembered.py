@@ -9,14 +9,14 @@ from drkernel.gym.pools import remembered
 from drkernel.gym.pools.remembered import RememberingPool, code_digest
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
-from drkernel.verdict import Verdict
+from drkernel.verdict import Exactness, Verdict
 
 
 class Counting:
     """Answers with a status and counts."""
 
-    def __init__(self, status="correct"):
-        self.status, self.asked, self.closed = status, 0, False
+    def __init__(self, status="correct", exactness=None):
+        self.status, self.exactness, self.asked, self.closed = status, exactness, 0, False
 
     async def evaluate(self, request):
         self.asked += 1
@@ -26,6 +26,7 @@ class Counting:
             candidate_sha256="0" * 64,
             device=request.settings.device,
             baseline="eager",
+            exactness=self.exactness,
         )
 
     def health(self):
@@ -88,3 +89,10 @@ def test_a_file_that_cannot_be_kept_is_an_error(tmp_path):
     (tmp_path / "text").write_text("not a database, and long enough to be told from one" * 40)
     with pytest.raises(ConfigError, match="cannot keep verdicts"):
         RememberingPool(Counting(), tmp_path / "text")
+
+
+@pytest.mark.parametrize(("outcome", "asked"), [("open", 2), ("proved", 1), ("differs", 1)])
+def test_a_comparison_that_may_have_lacked_time_is_made_again(tmp_path, outcome, asked):
+    pool = Counting(exactness=Exactness(outcome=outcome))
+    ask(tmp_path / "verdicts", pool, request(), request())
+    assert pool.asked == asked

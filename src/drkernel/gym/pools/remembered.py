@@ -17,7 +17,8 @@ from drkernel.gym.request import EvalRequest, Pool
 from drkernel.verdict import Verdict
 
 REPEATABLE = frozenset({"correct", "incorrect", "compile_error", "runtime_error", "hack", "unsupported"})
-"""statuses that do not depend on how busy the machine was"""
+"""statuses that do not depend on how busy the machine was, unless exact verification is open: it may have taken too
+long"""
 JUDGING = ("gym", "sim", "tasks")
 """packages that decide about a verdict, besides the records beside them"""
 
@@ -52,7 +53,7 @@ class RememberingPool:
             self._hits += 1
             return Verdict.model_validate_json(zlib.decompress(row[0]))
         verdict = await self._pool.evaluate(request)
-        if verdict.status in REPEATABLE:
+        if verdict.status in REPEATABLE and (verdict.exactness is None or verdict.exactness.outcome != "open"):
             packed = zlib.compress(verdict.model_dump_json().encode())
             self._file.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, packed))
         return verdict
