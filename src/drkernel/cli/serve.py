@@ -84,7 +84,7 @@ def serve(
         memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
         application = _application(store, device, here, lease, token, limits, memory)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        logging.getLogger("drkernel.access").disabled = not access_log
+        logging.getLogger("drkernel.access").setLevel(logging.INFO if access_log else logging.WARNING)
         _run(
             application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
         )
