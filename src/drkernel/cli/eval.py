@@ -111,7 +111,6 @@ def _task(reference: str, precision: str | None) -> Any:
     from typing import get_args
 
     from drkernel.task import Precision
-    from drkernel.tasks.errors import TaskError
     from drkernel.tasks.loaders import load_task
 
     if precision is not None and precision not in get_args(Precision):

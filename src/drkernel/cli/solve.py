@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     Graders = Callable[[], AbstractAsyncContextManager[Pool]]
 
 
-COLOURS = {
-    "correct": "green",
-    "hack": "magenta",
-    "unsupported": "blue",
-    "infra_error": "yellow",
-    "invalid_request": "yellow",
-}
-
-
 class LiveSolve:
     """A growing table of attempts on a terminal; otherwise one line each."""
 
@@ -110,12 +101,14 @@ class LiveSolve:
         return last if 0 < made < self.run.bench.config.breadth else last + 1
 
     def _cells(self, turn: Turn) -> list[str]:
+        from drkernel.report.render import STATUSES
+
         best = max((each.speedup or 0.0 for each in self.turns), default=0.0)
         star = " [bold yellow]*[/]" if turn.speedup is not None and turn.speedup >= best else ""
         status = turn.status
         return [
             turn.label(self.run.bench.config.breadth > 1),
-            f"[{COLOURS.get(status, 'red')}]{status.replace('_', ' ')}[/]{star}",
+            f"[{STATUSES[status].colour}]{status.replace('_', ' ')}[/]{star}",
             "" if turn.speedup is None else f"{times(turn.speedup)}x",
             "" if turn.coverage is None else f"{100 * turn.coverage:.0f}% own",
             f"{turn.reply.usage.total:,} tokens",
