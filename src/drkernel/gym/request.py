@@ -109,19 +109,6 @@ class EvalRequest(Config):
     candidate: str = Field(description="Python source of the answer: defines ModelNew")
     settings: EvalSettings = EvalSettings()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_version_1(cls, data: Any) -> Any:
-        """Read a request that a store or a client of an earlier release holds; those carry no version."""
-        if not isinstance(data, dict) or data.get("schema_version", 1) != 1:
-            return data
-        upgraded = {**data, "schema_version": 2}
-        task = data.get("task")
-        if isinstance(task, dict) and isinstance(origin := task.get("provenance"), dict):
-            kept = {key: value for key, value in origin.items() if key != "scaled"}
-            upgraded["task"] = {**task, "provenance": kept}
-        return upgraded
-
     @model_validator(mode="after")
     def _profile_of_the_task(self) -> EvalRequest:
         """Where no profile is asked for, take the default one only if the task has it."""
