@@ -101,9 +101,9 @@ def test_sizes_are_those_of_the_published_models():
 
 
 def test_the_estimate_counts_the_weights_that_are_made(tmp_path):
-    from tiny import tiny_policy
+    from tiny import POCKET, tiny_policy
 
-    recipe = tiny_recipe(tmp_path)
+    recipe = tiny_recipe(tmp_path, policy={"pocket": POCKET.model_dump()})
     policy = tiny_policy()
     changed = recipe.policy.model_copy(
         update={"tokenizer": recipe.policy.tokenizer.model_copy(update={"vocab_size": len(policy.tokenizer)})}
