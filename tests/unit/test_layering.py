@@ -93,6 +93,7 @@ OF_ONE_USER = {
     "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
+    "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "drkernel.sim.inductor.timed": "the door of its room",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
     "ttir_executor.lower.debug": "a family of operations like the others beside it",
