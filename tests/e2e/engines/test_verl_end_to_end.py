@@ -118,7 +118,7 @@ def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
     changes = {"plugins": ["verl_reward", *(["contrib.trees"] if tree else [])], "rollout__shape": shape}
     if refill:
         alike = {"name": "uninformative", "tolerance": REWARDS_APART}
-        changes |= {"rollout__refill": 2, "rl__learner__rejection": alike}
+        changes |= {"rollout__refill": 2, "rl__learner__rejection": alike, "rollout__sampling__max_tokens": 100}
     write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     rows = logged(tmp_path)
