@@ -85,14 +85,15 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 900, "agents": 400, "base": 250, "cli": 3290, "engines": 1650, "episode": 2900, "gym": 13440,
-    "report": 2290, "rl": 8650, "serve": 3490, "sim": 18890, "solve": 1250, "tasks": 5150,
+    "adapters": 900, "agents": 400, "base": 250, "cli": 3290, "engines": 1680, "episode": 2900, "gym": 13550,
+    "report": 2290, "rl": 8600, "serve": 3490, "sim": 19060, "solve": 1250, "tasks": 5190,
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
     "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
+    "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "drkernel.sim.inductor.timed": "the door of its room",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
     "ttir_executor.lower.debug": "a family of operations like the others beside it",

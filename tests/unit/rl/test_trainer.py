@@ -230,7 +230,6 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
         {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
         {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
         {"rejection": [{"name": "prs"}, {"name": "uninformative", "least": 2}], "loss": {"name": "gspo"}},
-        {"schedule": {"name": "length_triggered", "options": {"window": 1}}},
         {"kl_coefficient": 0.1, "schedule": {"name": "cosine", "options": {"total": 10}}},
     ],
     ids=lambda value: "-".join(value),

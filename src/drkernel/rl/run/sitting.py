@@ -42,8 +42,16 @@ class Checkpoints:
         for leftover in self.directory.glob(".*.tmp"):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
-    def save(self, name: str, policy: Policy, optimizer: torch.optim.Optimizer | None, state: dict[str, Any]) -> Path:
-        """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``.
+    def save(
+        self,
+        name: str,
+        policy: Policy,
+        optimizer: torch.optim.Optimizer | None,
+        state: dict[str, Any],
+        sampler: dict[str, torch.Tensor] | None = None,
+    ) -> Path:
+        """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``. ``sampler`` are the
+        weights of the batch that is being sampled, where they are older than the policy's.
 
         Every rank must call this; the first one writes. Raises ``OSError`` (a full disk, for example) and leaves the
         previous checkpoint untouched.
@@ -60,6 +68,7 @@ class Checkpoints:
             training = {
                 "model": trainable_part(policy, weights),
                 "optimizer": moments,
+                "sampler": sampler,
                 "rng": torch.get_rng_state(),
             }
             torch.save(training, temporary / "training.pt")
@@ -89,6 +98,14 @@ class Checkpoints:
             raise ConfigError(
                 f"checkpoint {path} cannot be read ({error}); write the name of an older one into {pointer}"
             ) from error
+
+    @staticmethod
+    def load_sampler(path: Path, policy: Policy) -> dict[str, torch.Tensor] | None:
+        """Put the sampler's weights of a checkpoint into the policy, if it has any, and return them."""
+        weights: dict[str, torch.Tensor] | None = torch.load(path / "training.pt", weights_only=True)["sampler"]
+        if weights is not None:
+            load_trainable(policy, weights)
+        return weights
 
     @staticmethod
     def load(path: Path, policy: Policy, optimizer: torch.optim.Optimizer | None) -> None:
@@ -286,8 +303,6 @@ class RunState(BaseModel):
     """The held-out evaluation after RL, as logged."""
     best: BestStep | None = None
     """The best evaluation, whose weights are exported as ``best``."""
-    schedule: dict[str, Any] | None = None
-    """State of the learning-rate schedule, if it has any."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Bytes of the run's append-only files at the checkpoint."""
     stopped_because: str | None = None
@@ -364,6 +379,8 @@ class Sitting:
     """Called after every step: whether to end with a checkpoint."""
     saved_at: float = field(default_factory=time.perf_counter)
     """When the last checkpoint was written."""
+    sampler: dict[str, torch.Tensor] | None = None
+    """The weights of the batch under way, where they are older than the policy's."""
 
     @property
     def tokenizer(self) -> ChatTokenizer:
@@ -381,7 +398,7 @@ class Sitting:
         self.state.seconds = self.clock.seconds()
         self.state.sizes = self.files.sizes()
         name = f"{self.state.stage}-{self.state.step}"
-        self.checkpoints.save(name, self.policy, optimizer, self.state.to_json())
+        self.checkpoints.save(name, self.policy, optimizer, self.state.to_json(), self.sampler)
         self.saved_at = time.perf_counter()
 
     def checkpoint_if_due(self, optimizer: torch.optim.Optimizer) -> None:
