@@ -86,7 +86,7 @@ MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
     "adapters": 900, "agents": 400, "base": 250, "cli": 3400, "engines": 1650, "episode": 2900, "gym": 13450,
-    "report": 2300, "rl": 8650, "serve": 3500, "sim": 18900, "solve": 1250, "tasks": 5150,
+    "report": 2300, "rl": 8650, "serve": 3500, "sim": 18980, "solve": 1250, "tasks": 5190,
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {

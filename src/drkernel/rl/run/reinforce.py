@@ -93,6 +93,7 @@ class RlStage:
         sitting.log("rl", row)
         for trajectory in spread_out(drawn.played, recipe.rl.log_samples):
             sitting.files.append("samples.jsonl", sample_row("rl", number + 1, "train", trajectory))
+        sitting.state.learn_speeds(turn for trajectory in drawn.played for turn in trajectory.turns)
         sitting.state.advance(number + 1)
 
     async def _draw(self, tasks: Sequence[Task], learner: LearnerConfig) -> Drawn:
@@ -112,7 +113,8 @@ class RlStage:
 
         while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
             chosen = step_tasks(tasks, sitting.state.prompts, missing, recipe.seed)
-            jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number, drawn.prompts)
+            seed, known = recipe.seed * 100_003 + number, sitting.state.fastest
+            jobs = plan_jobs(chosen, samples, seed, drawn.prompts, known)
             planned += missing * self.shape.answers(terms.samples, turns)
             played = await self._play(rollout, jobs, on_graded)
             sitting.state.prompts += missing
