@@ -79,6 +79,10 @@ class Speedup(Config):
         return f"hangs on the host: {both[1]:.2f}x in device time alone" if hangs else ""
 
 
+OWN_FILE = "candidate.py"
+"""file of a candidate's kernels, in whatever folder it ran"""
+
+
 class SourceLine(Config):
     """A source line's part in one launch of a kernel, over all programs. Times are modelled."""
 

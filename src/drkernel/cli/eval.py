@@ -114,8 +114,8 @@ def _task(reference: str, precision: str | None) -> Any:
     from typing import get_args
 
     from drkernel.task import Precision
+    from drkernel.tasks.errors import TaskError
     from drkernel.tasks.loaders import load_task
-    from drkernel.tasks.reference import TaskError
 
     if precision is not None and precision not in get_args(Precision):
         _usage(f"--precision {precision}: it is one of {', '.join(get_args(Precision))}")

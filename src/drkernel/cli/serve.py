@@ -66,6 +66,7 @@ def serve(
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
     total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
+    access_log: Annotated[bool, typer.Option(help="log requests, too: client, path, status, seconds")] = True,
 ) -> None:
     """Parse, build, serve."""
     from drkernel.config import ConfigError
@@ -83,6 +84,7 @@ def serve(
         memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
         application = _application(store, device, here, lease, token, limits, memory)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+        logging.getLogger("drkernel.access").disabled = not access_log
         _run(
             application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
         )
@@ -220,6 +222,7 @@ def worker(
         print(f"drkernel worker: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line for every heartbeat
     memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
     if ray is not None:
         _lend_cluster(ray, url, slots, name, takes, memory)

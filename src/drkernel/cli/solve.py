@@ -20,7 +20,6 @@ from drkernel.cli import terms
 from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, check_pool, http_pool, printable, to_bytes
 from drkernel.episode.meter import money
 from drkernel.gym.feedback import times
-from drkernel.report.solve import in_short
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
@@ -128,6 +127,8 @@ def what_happened(turn: Turn) -> str:
     """Return the decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it
     all."""
     from rich.markup import escape
+
+    from drkernel.report.solve import in_short  # loads torch
 
     return "" if turn.correct else escape(printable(in_short(turn.verdict))[:90])
 

@@ -26,9 +26,8 @@ from drkernel.gym.feedback import (
 )
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
 from drkernel.report.render import render
-from drkernel.sim.gpu.detail import OWN_FILE
 from drkernel.task import Task, sized_reference
-from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
+from drkernel.verdict import OWN_FILE, Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
     "correct": "green",

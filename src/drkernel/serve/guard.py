@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
+import logging
 import resource
 import socket
 import time
@@ -18,8 +19,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drkernel.verdict import printable
+
 OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
 """paths answered without a token: they reveal nothing about jobs"""
+
+access = logging.getLogger("drkernel.access")
+POLLED = frozenset({"/health", "/ready", "/metrics", "/v1/state", "/v1/worker/heartbeat", "/v1/worker/lease"})
+"""paths that are asked for all the time; only their failures are logged"""
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -89,7 +96,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        guarded = _with_headers(send)
+        guarded = _logged(scope, _with_headers(send))
         refusal = self._refuse(Request(scope))
         body = b""
         if refusal is None and scope["method"] not in ("GET", "HEAD"):
@@ -205,6 +212,21 @@ def _with_headers(send: Send) -> Send:
             headers = message.setdefault("headers", [])
             present = {name.lower() for name, _ in headers}
             headers += [(k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items() if k.encode() not in present]
+        await send(message)
+
+    return wrapped
+
+
+def _logged(scope: Scope, send: Send) -> Send:
+    """Write the access log: client, method, path without query, status, seconds until the answer began."""
+    start = time.monotonic()
+
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start" and not (scope["path"] in POLLED and message["status"] < 400):
+            client = (scope.get("client") or ("-",))[0]
+            path = printable(scope["path"][:200], lines=False)
+            seconds = time.monotonic() - start
+            access.info("%s %s %s %d %.3f s", client, scope["method"], path, message["status"], seconds)
         await send(message)
 
     return wrapped

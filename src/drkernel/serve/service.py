@@ -22,7 +22,7 @@ from typing import IO, Any, Generic, TypeVar
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.protocol import EvalJob, StoreError, not_evaluated, pack
 from drkernel.serve.store import Store, claim
-from drkernel.verdict import Verdict
+from drkernel.verdict import Verdict, printable
 
 # ---- One writing thread: operations that arrive during a commit share the next one (group commit)
 #
@@ -314,6 +314,8 @@ class Service:
             self.history.add(finished, latency, status)
         for _ in range(self.slots):
             self._task(self._local_worker())
+        waiting = self.store.waiting()
+        log.info("store %s: %d jobs waiting; %d evaluations at once here", self.store.path, waiting, self.slots)
         self._task(self._keep_leases())
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -443,6 +445,7 @@ class Service:
             recorded = await self.writer.do(lambda: self.store.complete(job.id, worker, verdict))
         if not recorded:
             return False
+        _log_job(job, worker, verdict, again)
         info = self.workers.get(worker)
         if info is not None:
             info.seen = time.time()
@@ -609,6 +612,22 @@ BIN_S = 10
 BINS = 360
 _KEPT = 512
 """most latencies of a bin that are kept; a busier bin keeps its first ones"""
+
+
+def _log_job(job: EvalJob, worker: str, verdict: Verdict, again: bool) -> None:
+    """Write a line about a job's end: task, outcome, seconds since it was submitted, attempts, worker."""
+    outcome: str = verdict.status
+    if verdict.speedup is not None:
+        outcome += f" {verdict.speedup.value:.2f}x"
+    if verdict.error is not None:
+        outcome += f" ({verdict.error.type})"
+    if again:
+        outcome += ", queued again"
+    log.info(
+        "job %s of %s for %s: %s after %.2f s, attempt %d, by %s",
+        job.id, *(printable(text, lines=False) for text in (job.task_id, job.client, outcome)),
+        time.time() - job.submitted, job.attempts, printable(worker, lines=False),
+    )  # fmt: skip
 
 
 @dataclass

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -20,8 +20,10 @@ from drkernel.gym.device import parse_device
 from drkernel.registry import Method, load_plugins
 from drkernel.task import Precision, Task
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.gate import GateReport, admit_thin
 from drkernel.tasks.loaders import load_tasks
+
+if TYPE_CHECKING:
+    from drkernel.tasks.gate import GateReport
 
 
 class Endpoint(Config):
@@ -244,6 +246,8 @@ def prepare(
     Built-in tasks, and those with the size profile that is asked for, have already passed the gate. The tasks that are
     kept are as they were loaded: at which sizes each is checked and timed is decided when it is judged.
     """
+    from drkernel.tasks.gate import admit_thin  # loads torch
+
     prepared = PreparedTasks()
     for number, task in enumerate(tasks, 1):
         trusted = task.provenance.source in ("builtin", "generated") or profile in task.profiles

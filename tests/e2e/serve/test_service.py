@@ -35,6 +35,23 @@ def test_submit_wait_get_and_list(serving):
     assert 'drkernel_verdicts{status="correct"} 2.0' in httpx.get(server.url + "/metrics").text
 
 
+def test_requests_and_jobs_are_logged_once_polls_and_secrets_never(serving, caplog):
+    caplog.set_level("INFO")
+    server = serving(token=TOKEN)
+    with Client(server.url, token=TOKEN) as client:
+        client.evaluate(make_request(1))
+    polled = httpx.get(server.url + "/v1/state", headers={"authorization": f"Bearer {TOKEN}"})
+    httpx.get(server.url + "/jobs/%0aforged%1b[2J", params={"secret": "s3"})
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("drkernel")]
+    (job,) = [line for line in lines if line.startswith("job ")]
+    assert " of t/1 for " in job and ": correct" in job and "attempt 1" in job
+    assert any(line.startswith("127.0.0.1 POST /v1/jobs 200 ") for line in lines)
+    assert any("/jobs/\\nforged\\x1b[2J 401" in line for line in lines)
+    assert polled.status_code == 200 and not any("/v1/state" in line for line in lines)
+    assert any(line.endswith("0 jobs waiting; 2 evaluations at once here") for line in lines)
+    assert not any(TOKEN in line or "s3" in line or "\n" in line for line in lines)
+
+
 def test_the_least_request_takes_the_defaults_of_the_command_line(serving):
     server = serving()
     for settings in ({}, {"settings": {"device": "sim:a100"}}):

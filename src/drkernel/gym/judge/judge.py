@@ -63,7 +63,7 @@ from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import same_answer
-from drkernel.tasks.reference import TaskError
+from drkernel.tasks.errors import TaskError
 from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
 
 HOST_TRAFFIC = 1024

@@ -37,7 +37,7 @@ from drkernel.gym.session.answers import SessionError, TimedCalls
 from drkernel.gym.session.protocol import OpensSessions, TimedSession
 from drkernel.sim.spec import GPUSpec, spec_called
 from drkernel.tasks.correctness import compare
-from drkernel.tasks.reference import TaskError
+from drkernel.tasks.errors import TaskError
 from drkernel.verdict import CandidateError, Finding, Profile, Speedup, Timing
 
 BLOCK_SECONDS = 0.05

@@ -12,11 +12,9 @@ from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.gpu.device_journal import TOO_LONG, JournalPricer, LaunchEntry, entries_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.verdict import LaunchDetail, Profile
+from drkernel.verdict import OWN_FILE, LaunchDetail, Profile
 from ttir_executor.compiled import LaunchStats, compile_ttir
 
-OWN_FILE = "candidate.py"
-"""file of a candidate's kernels, in whatever folder it ran"""
 MAX_TEXT = 200
 """most characters of a line that are kept"""
 
