@@ -97,6 +97,15 @@ def test_a_small_part_of_an_answer_is_no_decoy(gym, name):
     assert verdict.speedup is not None and 0.0 < verdict.coverage < 1.0
 
 
+@pytest.mark.parametrize(("exact", "coverage"), [(1, 1.0), (0, 0.5)])
+def test_a_launch_that_adds_little_is_needed(gym, exact, coverage):
+    """Its factors come from a launch of an earlier call. The threshold alone takes it for idle."""
+    verdict = grade(entry_named("exact_small_residual_by_table"), gym.factory, exact=exact)
+    assert verdict.status == "correct"
+    assert any(finding.kind == "idle_kernel" for finding in verdict.findings) == (coverage < 1)
+    assert coverage - 0.2 < verdict.coverage <= coverage + 0.2 * (coverage < 1)
+
+
 @pytest.mark.parametrize("name", ["exact_residual_added_in_place", "relu_of_softmax_own_relu"])
 def test_without_the_comparison_a_threshold_decides(gym, name):
     assert grade(entry_named(name), gym.factory, exact=0).status == "hack"

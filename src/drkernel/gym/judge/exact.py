@@ -87,11 +87,12 @@ class ExactCheck:
 
     def needed(self, idle: Mapping[int, str], launches: Sequence[LaunchRecord]) -> set[int]:
         """Those of a call's ``idle`` launches on which the answer depends all the same, by their places in it."""
-        call = self._call
-        if call is None or self.exactness.outcome != "proved" or call.kernels != [one.name for one in launches]:
+        call, names = self._call, [one.name for one in launches]
+        if call is None or self.exactness.outcome != "proved" or call.kernels != names:
             return set()
+        seed, deadline = self._side.seeds("field"), time.thread_time() + SECONDS
         try:
-            return call.bound.needed(call.answered, idle, self._side.seeds("field"), time.thread_time() + SECONDS)
+            return call.bound.needed(call.answered, idle, len(names), seed, deadline)
         except (Undecided, *_TROUBLE):
             return set()
 

@@ -111,13 +111,14 @@ class BoundCall:
                 return True
         return False
 
-    def needed(self, candidate: Evaluate, launches: Collection[int], seed: int, deadline: float) -> set[int]:
-        """Those of the launches, by place, that do more than move numbers and on whose results the answer depends."""
+    def needed(self, candidate: Evaluate, places: Collection[int], count: int, seed: int, deadline: float) -> set[int]:
+        """Those of the last ``count`` launches, by place, that do more than move numbers and on which the answer
+        depends."""
         base, answer = self._traced(candidate, seed, deadline)
-        found = set()
-        for place in launches:
-            if place < len(base.moves) and not base.moves[place]:
-                _, other = self._traced(candidate, seed, deadline, {place})
+        found, first = set(), len(base.moves) - count
+        for place in places:
+            if not base.moves[first + place]:
+                _, other = self._traced(candidate, seed, deadline, {first + place})
                 if any(compare(x, y).unequal.any() for x, y in _floats(answer, other)):
                     found.add(place)
         return found

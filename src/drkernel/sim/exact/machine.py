@@ -457,7 +457,7 @@ def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Ma
             spec, digest, part = entry
             spec = decode(spec)
             contents = None if part is None else tape.contents[part]
-            if not digest and evaluate and spec.handle in inputs:
+            if not digest and evaluate and spec.handle in inputs and spec.handle not in forms:  # its first contents
                 contents = inputs[spec.handle]
                 machine.sources.give(contents)
                 digest = digest_of(contents)
