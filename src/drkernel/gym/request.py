@@ -73,6 +73,9 @@ class EvalSettings(Config):
         description="share of right answers, chosen by a secret seed, that are also compared with the reference in "
         "finite fields, without a tolerance; 0: none",
     )
+    exact_above: float | None = Field(
+        None, ge=0, description="speedup from which every right answer is compared so, unless 'exact' is 0"
+    )
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -262,6 +263,17 @@ class Checker:
             tree_map(lambda handle, value: handle if isinstance(handle, int) else Plain(value), *pair)
             for pair in zip(before, inputs, strict=True)
         ]
+
+    def inputs_by_handle(self) -> dict[int, torch.Tensor]:
+        """The tensors that calls of this session were given, without those that were written into again."""
+        pairs = [
+            pair
+            for call in self.calls[self.began :]
+            for pair in zip(_leaves(call.result.arguments), _leaves(call.case.inputs), strict=True)
+            if isinstance(pair[1], torch.Tensor)
+        ]
+        times = Counter(handle for handle, _ in pairs)
+        return {handle: value for handle, value in pairs if times[handle] == 1}
 
     # ---- what else a call must satisfy
 

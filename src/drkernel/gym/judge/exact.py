@@ -11,12 +11,13 @@ equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Pr
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of
@@ -24,13 +25,15 @@ from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Output, SessionError
 from drkernel.gym.session.protocol import RecordedSession
-from drkernel.sim.exact.machine import ExactMachine, Sources, TensorForm, Watched, form_of, replay, without_onednn
-from drkernel.sim.wire.tape import Tape, digest_of
+from drkernel.sim.exact.dependence import BoundCall
+from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
+from drkernel.sim.gpu.accounts import LaunchRecord
+from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
-from drkernel.tasks.problem import Instance, Problem
+from drkernel.tasks.problem import Problem
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import inputs_only, thin_sizing
 from drkernel.verdict import Exactness, Finding
@@ -48,55 +51,73 @@ COINCIDENCES = 1e-3
 """share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
-MOST_ARGUMENTS = 16
-"""inputs and weights that are tried one by one for what an answer does not depend on"""
+
+
+class ExactCheck:
+    """A candidate compared with the reference exactly, and what the answer depends on."""
+
+    def __init__(self, request: EvalRequest, side: ExpectedSide, checker: Checker):
+        """Make the comparison. The session is as usable afterwards as after any call."""
+        self._side = side
+        self._call: _Call | None = None
+        start = time.monotonic()
+        try:
+            self._call = _recorded(request, side, checker)
+            self.exactness, self.findings = _compared(self._call, side, start)
+            return
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            why = f"at a small size the candidate fails: {error.detail.type}"
+        except (TaskError, Undecided) as error:
+            why = str(error)
+        except _TROUBLE as error:  # what the evaluation cannot do condemns nobody, and must not cost the verdict
+            why = f"the evaluation failed: {type(error).__name__}: {error}"
+        self.exactness, self.findings = _open(why, start), list[Finding]()
+
+    def contributes(self) -> bool:
+        """Whether the own kernels make the answer, however small their part; False where that is not decided."""
+        call = self._call
+        if call is None or self.exactness.outcome != "proved":
+            return False
+        try:
+            return call.bound.contributes(call.answered, self._side.seeds("field"), time.thread_time() + SECONDS)
+        except (Undecided, *_TROUBLE):
+            return False
+
+    def needed(self, idle: Mapping[int, str], launches: Sequence[LaunchRecord]) -> set[int]:
+        """Those of a call's ``idle`` launches on which the answer depends all the same, by their places in it."""
+        call, names = self._call, [one.name for one in launches]
+        if call is None or self.exactness.outcome != "proved" or call.kernels != names:
+            return set()
+        seed, deadline = self._side.seeds("field"), time.thread_time() + SECONDS
+        try:
+            return call.bound.needed(call.answered, idle, len(names), seed, deadline)
+        except (Undecided, *_TROUBLE):
+            return set()
+
+
+_TROUBLE = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 @dataclass
 class _Call:
     """One call, as both sides made it."""
 
-    instance: Instance
-    inputs: list[Any]
-    others: list[Any]
-    """another draw of the inputs"""
-    other_state: dict[str, torch.Tensor]
+    bound: BoundCall
+    """the reference's"""
     tape: Tape
     outputs: Sequence[Output]
+    kernels: Sequence[str]
+    """names of the launches"""
+    earlier: Collection[int]
+    """calls before it whose results it may read, by number"""
+    earlier_inputs: Mapping[int, torch.Tensor]
+    """of calls before it, by handle"""
 
-    def named(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """The inputs and weights, by name."""
-        places = [names[place] if place < len(names) else str(place) for place in range(len(self.inputs))]
-        inputs = {
-            name: value for name, value in zip(places, self.inputs, strict=True) if isinstance(value, torch.Tensor)
-        }
-        return {**inputs, **_state_of(self.instance.model)}
-
-    def sources(self, field: Field, changed: torch.Tensor | None = None) -> Sources:
-        """Residues of the inputs and weights; ``changed`` gets others than at this field's ordinary point."""
-        sources = Sources(field, None if changed is None else digest_of(changed))
-        for value, other in zip(self.inputs, self.others, strict=True):
-            if isinstance(value, torch.Tensor):
-                sources.give(value, other if isinstance(other, torch.Tensor) else None)
-        for name, value in _state_of(self.instance.model).items():
-            sources.give(value, self.other_state.get(name))
-        return sources
-
-    def expected(self, sources: Sources, deadline: float) -> list[Any]:
-        """What the reference computes."""
-        machine = ExactMachine(sources.field, sources, deadline)
-        given = [value.clone() if isinstance(value, torch.Tensor) else value for value in self.inputs]
-        for value in (*given, *_state_of(self.instance.model).values()):
-            if isinstance(value, torch.Tensor):
-                machine.give(form_of(value), digest_of(value), value)
-        with torch.no_grad(), without_onednn(), Watched(machine):
-            outputs = flatten_outputs(self.instance.model(*given))
-        return [machine.read(form_of(out)) if isinstance(out, torch.Tensor) else out for out in outputs]
-
-    def answered(self, sources: Sources, deadline: float) -> list[Any]:
+    def answered(self, machine: ExactMachine) -> list[Any]:
         """What the candidate computes."""
-        machine = ExactMachine(sources.field, sources, deadline)
-        replay(machine, self.tape)
+        replay(machine, self.tape, self.earlier, self.earlier_inputs)
         return [
             machine.read(TensorForm(out.address, out.shape, out.stride, out.dtype, out.storage))
             if out.address is not None and out.dtype is not None and out.storage is not None
@@ -105,34 +126,14 @@ class _Call:
         ]
 
 
-def verify(request: EvalRequest, side: ExpectedSide, checker: Checker) -> tuple[Exactness, list[Finding]]:
-    """Compare the candidate with the reference exactly; the session is as usable afterwards as after any call."""
-    start = time.monotonic()
-    session = checker.session
-    assert isinstance(session, RecordedSession)
-    try:
-        call = _recorded(request, side, session)
-    except SessionError as error:
-        if error.kind in ("infra_error", "tampering"):
-            raise
-        return _open(f"at a small size the candidate fails: {error.detail.type}", start), []
-    except TaskError as error:
-        return _open(str(error), start), []
-    try:
-        return _compared(call, side, start)
-    except Undecided as why:
-        return _open(str(why), start), []
-    except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        # what the evaluation cannot do condemns nobody, and must not cost the verdict
-        return _open(f"the evaluation failed: {type(error).__name__}: {error}", start), []
-
-
 def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
-def _recorded(request: EvalRequest, side: ExpectedSide, session: RecordedSession) -> _Call:
+def _recorded(request: EvalRequest, side: ExpectedSide, checker: Checker) -> _Call:
     """Make the call, at a small size if that has the weights that the candidate has."""
+    session = checker.session
+    assert isinstance(session, RecordedSession)
     problem = _small(request, side)
     instance = problem.instance(side.build_seed)
     try:
@@ -142,11 +143,18 @@ def _recorded(request: EvalRequest, side: ExpectedSide, session: RecordedSession
         instance = problem.instance(side.build_seed)
         instance.model.load_state_dict(side.instance.model.state_dict())
     instance.model.train(side.instance.model.training)
-    inputs = draw_inputs(problem.reference, side.seeds("exact"))
-    others = draw_inputs(problem.reference, side.seeds("exact", 1))
-    state = _state_of(problem.instance(side.seeds("exact", 2)).model)
-    result = session.call(arguments_of(inputs), poison="nan", tape=True)
-    return _Call(instance, inputs, others, state, session.tape(), result.outputs)
+    bound = BoundCall(
+        lambda given: flatten_outputs(instance.model(*given)),
+        draw_inputs(problem.reference, side.seeds("exact")),
+        draw_inputs(problem.reference, side.seeds("exact", 1)),
+        _state_of(instance.model),
+        _state_of(problem.instance(side.seeds("exact", 2)).model),
+        side.reference.argument_names(),
+    )
+    session.record_next()
+    result = session.call(arguments_of(bound.inputs), poison="nan")
+    kernels, tape = [one.name for one in result.record.launches], session.tape()
+    return _Call(bound, tape, result.outputs, kernels, earlier_calls(tape), checker.inputs_by_handle())
 
 
 def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -175,8 +183,9 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     reasons: list[str] = []
     for point in range(POINTS):
         field = Field(side.seeds("field", point))
-        sources = call.sources(field)
-        expected, answered = call.expected(sources, deadline), call.answered(sources, deadline)
+        sources = call.bound.sources(field)
+        machines = [ExactMachine(field, sources, deadline) for _ in range(2)]
+        expected, answered = call.bound.values(machines[0]), call.answered(machines[1])
         if len(expected) != len(answered):
             return _open("another number of outputs", start), []
         found = [_of_output(want, got) for want, got in zip(expected, answered, strict=True)]
@@ -225,34 +234,19 @@ def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...]:
     """Names of inputs and weights on which the reference's answer depends and the candidate's does not."""
-    field_seed = side.seeds("field", 0)
-    names = call.named(side.reference.argument_names())
-    found: list[str] = []
     try:
-        base = call.sources(Field(field_seed))
-        expected, answered = call.expected(base, deadline), call.answered(base, deadline)
-        for name, tensor in list(names.items())[:MOST_ARGUMENTS]:
-            if not tensor.is_floating_point():
-                continue
-            other = call.sources(Field(field_seed), tensor)
-            if _all_equal(answered, call.answered(other, deadline)) and not _all_equal(
-                expected, call.expected(other, deadline)
-            ):
-                found.append(name)
+        programs = (call.bound.values, call.answered)
+        theirs, mine = call.bound.ignored_by(programs, side.seeds("field"), deadline)
     except Undecided:
-        pass
-    return tuple(found)
-
-
-def _all_equal(left: list[Any], right: list[Any]) -> bool:
-    return all(
-        bool(np.all(compare(x, y).equal))
-        for x, y in zip(left, right, strict=True)
-        if isinstance(x, Exact) and isinstance(y, Exact)
-    )
+        return ()
+    return tuple(name for name in call.bound.tensors if name in mine - theirs)
 
 
 def _words(call: _Call) -> str:
     """The tensors of the call in words."""
-    shapes = [f"[{', '.join(map(str, value.shape))}]" for value in call.inputs if isinstance(value, torch.Tensor)]
+    shapes = [
+        f"[{', '.join(map(str, value.shape))}]"
+        for value in tree_leaves(call.bound.inputs)
+        if isinstance(value, torch.Tensor)
+    ]
     return ", ".join(shapes)[:200]

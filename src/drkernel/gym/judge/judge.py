@@ -37,7 +37,7 @@ from drkernel.gym.judge.contribution import (
     spread,
     timed_calls,
 )
-from drkernel.gym.judge.exact import verify
+from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
 from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
@@ -62,6 +62,7 @@ from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
 from drkernel.sim.process.call_record import CallRecord
+from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
 from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
 
@@ -136,6 +137,8 @@ class Trial:
         """whether the second experiment was conclusive"""
         self.idle: dict[int, str] = {}
         """launches of a call that the answer does not need, by place"""
+        self.comparison: ExactCheck | None = None
+        """with the reference, exactly, once it was needed"""
         self.contribution = Contribution()
         self.facts = Facts()
         if request.settings.unsafe_no_checks:
@@ -232,26 +235,51 @@ class Trial:
             numbers = eased_by_numbers(checker.calls, side.reference)
             self.findings += [show.weights_apart(side.apart)] * bool(side.apart)
             self.findings += [show.number_dependent(numbers)] * bool(numbers)
-            if side.apart or numbers:
+            draws = [call.case.oracle for call in checker.calls if call.mode != "repeated"]
+            constant = same_answer(draws, side.rule)
+            self.findings += [show.constant_answer(len(draws))] * constant
+            if side.apart or numbers or constant:
                 self.facts.withhold()
         if self.settings.knock_out and checker.passed and self.contribution.credited:
             self._try_other_mode(checker)
-        if checker.passed and not checker.session.over and isinstance(checker.session, RecordedSession):
+        if checker.passed and not any(finding.severity == "hack" for finding in self.findings):
             self._verify_exactly(side, checker)
         if self.settings.other_calls and checker.passed and not checker.session.over:
             with self.phase("other_calls"):
                 make_other_calls(checker)
 
     def _verify_exactly(self, side: ExpectedSide, checker: Checker) -> None:
-        """Compare without a tolerance what was right within it; another function gets no speedup."""
-        drawn = random.Random(side.seeds("verified")).random()
-        if drawn >= self.settings.exact or any(finding.severity == "hack" for finding in self.findings):
+        """Compare without a tolerance what was right within it, if it is drawn, or faster than what is known; another
+        function gets no speedup."""
+        above, speedup = self.settings.exact_above, self.facts.speedup
+        drawn = random.Random(side.seeds("verified")).random() < self.settings.exact
+        faster = above is not None and speedup is not None and speedup.value > above
+        if not (drawn or faster) or (found := self._exactly(side, checker)) is None:
             return
-        with self.phase("exact"):
-            self.facts.exactness, found = verify(self.request, side, checker)
-        if found:
-            self.findings += found
+        self.facts.exactness = found.exactness
+        if found.findings:
+            self.findings += found.findings
             self.facts.withhold()
+
+    def _exactly(self, side: ExpectedSide, checker: Checker) -> ExactCheck | None:
+        """The comparison without a tolerance, made once; None where that is off or impossible."""
+        possible = isinstance(checker.session, RecordedSession) and not checker.session.over
+        if self.comparison is None and self.settings.exact and possible:
+            with self.phase("exact"):
+                self.comparison = ExactCheck(self.request, side, checker)
+        return self.comparison
+
+    def _makes_the_answer(self, side: ExpectedSide, checker: Checker) -> bool:
+        """Whether exact arithmetic shows that own kernels make the answer, however small their part in it."""
+        found = self._exactly(side, checker)
+        with self.phase("exact"):
+            return found is not None and found.contributes()
+
+    def _reconsider(self, side: ExpectedSide, checker: Checker) -> None:
+        """Take back that kernels are decoys, as the answer is right within tolerance without them, if they make it."""
+        decoys = [finding for finding in self.findings if finding.kind == "decoy_kernel"]
+        if decoys and self._makes_the_answer(side, checker):
+            self.findings = [finding for finding in self.findings if finding not in decoys]
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
@@ -282,14 +310,20 @@ class Trial:
         if not records or not {"host_reads", "disturb"} <= self.session.observes.keys():
             return
         reads = sum(record.host_reads for record in records)
+        self._reconsider(side, checker)
         if (reads or "skip" in self.unproven) and not self.findings:
             self._knock_out(side, checker, "disturb")
+            self._reconsider(side, checker)
         if self.unproven.keys() == {"skip"} and self.disturbed:
             self.unproven.clear()  # the second experiment has shown what the first could not
         if not any(finding.severity == "hack" for finding in self.findings) and not checker.session.over:
             with self.phase("knock_out"):
                 launches = device_records(timed_calls(checker.calls))[-1].launches
                 self.idle = idle_launches(side, checker, launches, lambda: self._revive(side, checker))
+            if self.idle and (found := self._exactly(side, checker)) is not None:
+                with self.phase("exact"):
+                    needed = found.needed(self.idle, launches)
+                self.idle = {place: name for place, name in self.idle.items() if place not in needed}
             if self.idle:
                 self.findings.append(show.idle_kernel(self.idle.values()))
 
@@ -409,7 +443,7 @@ class Trial:
                 return None
             return self._reference_profile(side, inputs)
 
-        self.contribution = contribution(checker.calls, reference)
+        self.contribution = contribution(checker.calls, reference, lambda: self._makes_the_answer(side, checker))
         self.findings += self.contribution.findings
 
     def _give_credit(self, records: list[CallRecord], idle: dict[int, str]) -> None:
@@ -432,7 +466,7 @@ class Trial:
         elif self.unproven:
             self.facts.coverage = 0.0
         else:
-            self.facts.coverage = counted_coverage(chosen, idle, self.contribution.copies_count)
+            self.facts.coverage = counted_coverage(chosen, idle, self.contribution)
 
     def _reference_profile(self, side: ExpectedSide, inputs: list[Any]) -> Profile:
         """The reference's profile at the checked sizes."""

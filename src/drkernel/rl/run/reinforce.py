@@ -92,6 +92,7 @@ class RlStage:
         state.prompts += drawn.prompts
         state.tokens += drawn.stats.tokens
         state.evaluations += drawn.stats.graded
+        state.learn_speeds(turn for trajectory in drawn.played for turn in trajectory.turns)
         if recipe.rollout.staleness and number + 1 < recipe.rl.steps:
             sampler = self._training_sampler(number + 1)
             weights = trainable_part(sitting.policy, sitting.policy.model.state_dict())
@@ -144,7 +145,8 @@ class RlStage:
 
         while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
             chosen = step_tasks(tasks, start + drawn.prompts, missing, recipe.seed)
-            jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number, drawn.prompts)
+            seed, known = recipe.seed * 100_003 + number, sitting.state.fastest
+            jobs = plan_jobs(chosen, samples, seed, drawn.prompts, known)
             planned += missing * self.shape.answers(terms.samples, turns)
             played = await self._play(rollout, jobs, on_graded)
             rows = Rows.of(played, self.shape.lay_out)

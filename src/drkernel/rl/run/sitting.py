@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import ConfigError
+from drkernel.episode.records import Turn
 from drkernel.gym.request import Pool
 from drkernel.rl.model.distributed import World, full_state, load_full_state
 from drkernel.rl.model.policy import Policy
@@ -303,6 +304,8 @@ class RunState(BaseModel):
     """The held-out evaluation after RL, as logged."""
     best: BestStep | None = None
     """The best evaluation, whose weights are exported as ``best``."""
+    fastest: dict[str, float] = Field(default_factory=dict)
+    """The best speedup of RL so far, by task."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Bytes of the run's append-only files at the checkpoint."""
     stopped_because: str | None = None
@@ -316,6 +319,13 @@ class RunState(BaseModel):
         """Record that ``done`` steps of the current stage are finished."""
         self.step = done
         self.steps[self.stage] = done
+
+    def learn_speeds(self, turns: Iterable[Turn]) -> None:
+        """Keep the best speedup of each task."""
+        for turn in turns:
+            if turn.speedup is not None:
+                task = turn.verdict.task_id
+                self.fastest[task] = max(turn.speedup, self.fastest.get(task, 0.0))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able dict that :meth:`read` accepts."""
