@@ -115,7 +115,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if _too_slow(reports):
+    if _too_slow(reports) and _too_slow(reports, _slowness()):
         again = runtestprotocol(item, nextitem=nextitem, log=False)
         slower = _slowness()
         for report in _too_slow(again, slower):  # what only a second run gets wrong is no matter

@@ -39,7 +39,7 @@ _.visible_devices_envvar, _.nvtx_range, _.ray_resource_name, _.ray_noset_envvars
 _.set_allocator_settings, _.profiler_start, _.profiler_stop, _.empty_cache, _.device_index
 _.request_id, _.unused, _.abort_all_requests, _.resume_generation, _.clear_kv_cache, _.release_kv_cache
 _.resume_kv_cache, _.start_profile, _.stop_profile, _.launch_servers, _.servers, _._server_handle, _._server_address
-_.update_weights, _.KernelAgentLoop, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
+_.update_weights, _.KernelAgentLoop, _.RefillingBuffer, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
 # a module of candidates' own that a zygote imports before it forks
 drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines

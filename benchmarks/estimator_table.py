@@ -24,7 +24,6 @@ with others.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
 import random
@@ -55,6 +54,7 @@ from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.verdict import Verdict
+from surveys import parser_of
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -670,7 +670,7 @@ MARKS = ("<!-- benchmarks/estimator_table.py writes from here on -->", "<!-- to 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("questions", nargs="*", help=f"default: all of {', '.join(QUESTIONS)}")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--pays", action="store_true", help="print what lazy, partial and whole answers gain")

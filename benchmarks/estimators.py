@@ -10,7 +10,6 @@ weighted by its probability; nothing is sampled, so the figures have no error ba
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from surveys import parser_of
+
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit"), str(ROOT / "tests" / "unit" / "rl")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit"), str(ROOT / "contrib" / "fr3e" / "tests")]
 
 from test_enumeration_explore import SAMPLES, Explored  # noqa: E402
 
@@ -70,13 +71,13 @@ def figures(gradients_DP: Tensor, chances_D: Tensor, exact_P: Tensor, graded: fl
     )
 
 
-def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
-    """Estimators over groups of N trajectories that share nothing."""
-    members, weights, returns, group, valid, task, trajectory, turn = flat_groups(tree, N)
+def flat_methods(tree: Tree, n: int) -> dict[str, Callable[[], Tensor]]:
+    """The advantages of every estimator, over groups of n trajectories that share nothing."""
+    members, _, returns, group, valid, task, trajectory, turn = flat_groups(tree, n)
     rewards = tree.rewards()[members].reshape(-1)
     totals = tree.returns()[members][..., :1].expand(-1, -1, tree.turns).reshape(-1)
     discounted = adv.flat_turn_returns(rewards, trajectory, turn, valid, gamma=0.4)
-    batch = len(members), N * tree.turns
+    batch = len(members), n * tree.turns
 
     def whole(baseline: str) -> Tensor:
         """One baseline for the prompt's whole batch: group by group."""
@@ -85,14 +86,14 @@ def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
 
     energy = otb.token_energy(tree.logprobs(), tree.sum_pi_squared())[members].flatten(0, 1)
     mask = tree.mask()[members].flatten(0, 1)
-    rows = torch.arange(len(members)).repeat_interleave(N)
+    rows = torch.arange(len(members)).repeat_interleave(n)
 
     def optimal(kind: otb.Energy, leave_one_out: bool) -> Tensor:
         weight = otb.realized_energy(energy, mask, kind=kind)
         values = tree.returns()[members].flatten(0, 1)
         return otb.otb(values, weight, rows, mask, leave_one_out=leave_one_out, epsilon=1e-12).reshape(-1)
 
-    methods: dict[str, Callable[[], Tensor]] = {
+    return {
         "TRLOO": lambda: adv.trloo(returns, group, valid),
         "RLOO": lambda: adv.rloo(returns, totals, task, trajectory, valid),
         "GRPO with std": lambda: adv.grpo_std(returns, group, valid),
@@ -104,10 +105,15 @@ def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
         "OTB, leave-one-out, energy of the token": lambda: optimal("token", True),
         "OTB, own sample included (paper)": lambda: optimal("cumulative", False),
     }
+
+
+def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
+    """Estimators over groups of N trajectories that share nothing."""
+    members, weights, _, _, valid, *_ = flat_groups(tree, N)
     scores = tree.scores()
     chances = tree.probabilities()
     graded = N * float(chances @ tree.mask().double().sum(1))
-    for name, advantage in methods.items():
+    for name, advantage in flat_methods(tree, N).items():
         shaped = advantage().reshape(*members.shape, tree.turns) * valid.reshape(*members.shape, tree.turns) / N
         gradients = torch.zeros(len(members), tree.parameters, dtype=torch.float64)
         for place in range(N):
@@ -237,7 +243,7 @@ no figure is claimed for it here.
 
 def main() -> None:
     """Print the page, or write it; the reading between the tables is kept from the page that is there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="file to write; default: print")
     out = parser.parse_args().out
     torch.set_num_threads(1)

@@ -10,7 +10,6 @@ Sizes are the tiny profile's, or as thin as the judge makes them.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from dataclasses import astuple, dataclass, fields
@@ -30,7 +29,7 @@ from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import Problem, load_problem
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import thin_sizing
-from page_tables import write_table
+from surveys import parser_of, write_table
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.memory import Undecided
 from ttir_executor.exact.values import Exact, compare
@@ -127,7 +126,7 @@ def tried(task: Task) -> Row:
 
 def main() -> None:
     """Print the table, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("specs", nargs="*", help="task specs beside the built-in suite")
     parser.add_argument("--page", type=Path, help="page to write, with its CSV file beside it")
     given = parser.parse_args()

@@ -13,7 +13,6 @@ both with compiled kernels.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import statistics
 import sys
@@ -25,7 +24,7 @@ from pathlib import Path
 from drkernel.sim.context import device
 from drkernel.sim.gpu.datafree.records import DataFree
 from extrapolation_kernels import Case, cases
-from page_tables import cells, write_table
+from surveys import cells, parser_of, write_table
 from ttir_executor.skeleton.measure import SampleSettings
 
 SAMPLED = SampleSettings(full_sectors=1e5, sample_sectors=1e5)
@@ -134,7 +133,7 @@ hundreds of times as large. The speed ratio is wall time with data over wall tim
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", help="names of kernels")
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--out", type=Path, help="write the table here too")

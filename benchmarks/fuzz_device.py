@@ -14,7 +14,6 @@ call N alone, in this process, and says what it is. Exit code 1 when there were 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import mmap
@@ -35,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
 
 import hostile_calls
 from drkernel.sim.gpu.shapes import prepare_shapes
+from surveys import parser_of
 
 ADDRESS_SPACE = 6 << 30
 SHARE = 1000
@@ -165,7 +165,7 @@ class Campaign:
 
 def main() -> int:
     """Run, print, 1 when there were findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--state", type=Path, help="file that the campaign is kept in")

@@ -10,7 +10,6 @@ the same first call in a fresh Python process, as a ratio. Wall-clock figures wa
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -30,6 +29,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.tasks.builtin import builtin_task
+from surveys import parser_of
 
 _HEAD = """import torch, triton
 import triton.language as tl
@@ -217,7 +217,7 @@ def against_fresh_processes(count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--evals", type=int, default=60)
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", help="also write the figures here")

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "kit"))
 from corpus_grading import ROOTS, Entry, entries, try_entry  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
-from page_tables import write_table  # noqa: E402
+from surveys import write_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "hacks.md"
 

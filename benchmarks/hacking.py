@@ -26,6 +26,7 @@ from drkernel.gym.request import Pool
 from drkernel.report.run import write_report
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.trainer import Run
+from surveys import parser_of
 
 READING = "## Reading"
 """heading of the part of the page that people write"""
@@ -102,7 +103,7 @@ def example(args: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--base", type=Path, required=True, help="a finished run with checkpoints/sft")
     parser.add_argument("--tasks", type=int, default=240, help="trajectories that show the hack among others")
     parser.add_argument("--stale", type=float, default=2.0, help="weight of the hack in their first turns")

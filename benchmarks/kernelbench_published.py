@@ -15,9 +15,7 @@ that no file backs, those in common once, several times a second), beyond what t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import statistics
 import subprocess
@@ -31,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelbench_answers import answer_to
-from page_tables import cells, write_table
+from surveys import cells, keep_row, kept_rows, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "kernelbench_published.md"
@@ -213,10 +211,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
     from drkernel.tasks.loaders import load_tasks
 
     tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
-    known: dict[tuple[str, str], Row] = {}
-    if kept.is_file():
-        for row in map(json.loads, kept.read_text().splitlines()):
-            known[row["id"], row["candidate"]] = row
+    known = {(row["id"], row["candidate"]): row for row in kept_rows(kept)}
     watch, code = Watch(), commit_of(ROOT)
     watch.start()
     grader: Grader | None = None
@@ -232,8 +227,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
                 grader = None
             grader = grader or Grader(watch, budget)
             row = {"id": task.id, "level": task.level, "candidate": kind, **grader.grade(task, source), "code": code}
-            with kept.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            keep_row(kept, row)
             said = f"{row['speedup']:.2f}x" if row["speedup"] is not None else row["reason"] or row["status"]
             print(
                 f"{number + 1}/{len(wanted)} {task.id} {kind}: {row['outcome']} in {row['wall_s']} s, "
@@ -365,7 +359,7 @@ def commit_of(directory: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("directory", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--rows", type=Path, required=True, help="JSONL of results; taken up again when it is there")
     parser.add_argument("--match", default="", help="only problems whose id contains this")

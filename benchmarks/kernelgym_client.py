@@ -14,13 +14,14 @@ compile, one that is wrong. Prints the rewards that the client computed; exit co
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from surveys import parser_of
 
 REFERENCE = """import torch
 
@@ -81,7 +82,7 @@ def reward_config(url: str) -> Any:
 
 def main() -> None:
     """Start a service unless one is given, ask the client for rewards, compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of KernelGYM")
     parser.add_argument("--deps", type=Path, help="folder with what its client imports (verl)")
     options = parser.parse_args()

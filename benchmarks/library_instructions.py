@@ -9,7 +9,6 @@ upper bound: the table's is that of the path that ordinary arguments take. Needs
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from drkernel.sim.cost.instructions import instructions
+from surveys import parser_of
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
 
@@ -77,7 +77,7 @@ def tabled(ttir: str) -> float:
 
 def main() -> None:
     """Print one row a function."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--arch", type=int, default=80)
     options = parser.parse_args()

@@ -13,16 +13,16 @@ import io
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tarfile
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from surveys import forked
 
 CARDS = {
     "NVIDIA H100 80GB HBM3": "h100",
@@ -256,46 +256,6 @@ def run_row(module: Any, row: Row, recorder: Recorder, trace: Path) -> dict[str,
     return done
 
 
-def _child(module: Any, row: Row, engine: Any, folder: Path, pipe: int, memory_bytes: int) -> None:
-    """One row in a process of its own."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes * 3, memory_bytes * 3))
-    try:
-        answer = run_row(module, row, Recorder(engine), folder)
-        if "seconds" not in answer:
-            answer = {"error": "the script timed nothing"}
-    except BaseException as error:  # a script of any age may fail in any way
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        answer = {"error": f"{type(error).__name__}: {str(error)[:300]} ({Path(place.filename).name}:{place.lineno})"}
-    os.write(pipe, json.dumps(answer).encode())
-    os._exit(0)
-
-
-def _answer(module: Any, row: Row, engine: Any, trace: Path, memory_bytes: int, limit: float) -> dict[str, Any]:
-    """Fork for one row and wait for it, at most ``limit`` seconds."""
-    started = time.monotonic()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        _child(module, row, engine, trace, writer, memory_bytes)
-    os.close(writer)
-
-    def late(*_: Any) -> None:
-        os.kill(child, signal.SIGKILL)
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, limit)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    os.waitpid(child, 0)
-    spent = time.monotonic() - started
-    answer = json.loads(text) if text else {"error": f"ended by a signal after {spent:.0f} s"}
-    return {**answer, "took": round(spent, 2)}
-
-
 def main() -> None:
     """Answer rows from standard input; the first line has the settings."""
     settings = json.loads(sys.stdin.readline())
@@ -318,7 +278,13 @@ def main() -> None:
             trace = Path(settings["traces"]) / settings["names"][row.key]
             answer = {"error": broken, "took": 0.0}
             if not broken:
-                answer = _answer(module, row, device.engine, trace, settings["memory_bytes"], settings["limit"])
+                started = time.monotonic()
+
+                def timed(row: Row = row, trace: Path = trace) -> dict[str, Any]:
+                    return run_row(module, row, Recorder(device.engine), trace) or {"error": "nothing was timed"}
+
+                answer = forked(timed, settings["limit"], 3 * settings["memory_bytes"])
+                answer["took"] = round(time.monotonic() - started, 2)
             answer["data"] = settings["data"]
             print(json.dumps({"row": asdict(row), **answer}), file=out, flush=True)
 

@@ -19,7 +19,6 @@ does not is bisected for each seed by itself (to 9%), on answers of 64 tokens.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
 from estimator_table import curve, interval
+from surveys import parser_of
 
 VOCABULARY, PROMPTS, WIDTH, TURNS = 16, 16, 16, 2
 MRS = {"name": "mrs"}
@@ -268,7 +268,7 @@ def rates_table(found: dict[str, np.ndarray[Any, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("part", choices=("mismatch", "rates", "all"))
     parser.add_argument("--tokens", type=int, action="append", help="of a turn; default 512 and 2048")
     parser.add_argument("--seeds", type=int, default=12)

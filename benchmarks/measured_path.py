@@ -12,7 +12,6 @@ other work, too. Needs no GPU otherwise: the card is the simulated one inside th
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -28,8 +27,8 @@ from corpus_grading import Entry, grade, sample, try_entry  # noqa: E402
 from drkernel.gym.judge.judge import OpensSessions  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
-from page_tables import write_table  # noqa: E402
 from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks  # noqa: E402
+from surveys import parser_of, write_table  # noqa: E402
 
 COMPARED = 40
 """honest kernels whose modelled time is held against the measured one"""
@@ -103,7 +102,7 @@ def modelled(rows: list[tuple[Entry, Verdict, str | None]], factory: OpensSessio
 
 def main() -> int:
     """Grade, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sample", type=int, help="so many cheats, and so many honest twins")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument("--gpu", help="a real GPU, such as cuda:0")

@@ -9,7 +9,6 @@ tiles where its authors tuned. Figures at sizes that their own host bounded are 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from typing import Any
 from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree
 from figures import kernels
-from page_tables import cells, write_table
+from surveys import cells, parser_of, write_table
 
 ISSUES = {
     "triton 3551": "triton-lang/triton issue 3551",
@@ -174,7 +173,7 @@ Do modelled throughputs agree with those that others published? **{everything}; 
 
 def main() -> int:
     """Print the table as it grows, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="card, kernel or source that a row has to name")
     parser.add_argument("--page", type=Path, help="write the page here")
     options = parser.parse_args()

@@ -16,7 +16,6 @@ correlation, the median and the 90th percentile of |log(model / measured)|, and 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -37,6 +36,7 @@ from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
+from surveys import keep_row, kept_rows, parser_of, quantile, spearman
 from tracing import model_module
 
 TIMINGS = {
@@ -121,16 +121,8 @@ def compiled(source: str, spec: GPUSpec) -> Profile:
 
 def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
     """The last outcome of each problem in a file of rows."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
-    outcomes = [Outcome(**json.loads(line)) for line in lines]
+    outcomes = [Outcome(**row) for row in kept_rows(file)]
     return {(item.level, item.name): item for item in outcomes}
-
-
-def keep(file: Path | None, outcome: Outcome) -> None:
-    """Append an outcome to a file of rows."""
-    if file is not None:
-        with file.open("a", encoding="utf-8") as rows:
-            rows.write(json.dumps(asdict(outcome)) + "\n")
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,7 @@ def run(
                 source = load_problem(folder, revision, level, name)
                 outcome, profile = model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, inductor)
                 outcomes.append(outcome)
-                keep(wanted.rows, outcome)
+                keep_row(wanted.rows, asdict(outcome))
                 if wanted.explain and profile is not None:
                     explain(outcome, profile)
     return revision, outcomes
@@ -197,37 +189,6 @@ def explain(outcome: Outcome, profile: Profile) -> None:
             f"  {row.name:45s} x{row.calls:<5d} {row.seconds * 1e3:9.4f} ms {row.bound:8s} roofline {row.roofline:.2f} "
             f"{(row.bytes or 0) / 1e9:8.3f} GB {(row.flops or 0) / 1e9:10.1f} GFLOP"
         )
-
-
-def ranks(values: list[float]) -> list[float]:
-    """Ranks with ties averaged."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    result = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for position in range(start, end + 1):
-            result[order[position]] = (start + end) / 2
-        start = end + 1
-    return result
-
-
-def spearman(a: list[float], b: list[float]) -> float:
-    ranked_a, ranked_b = ranks(a), ranks(b)
-    mean = (len(a) - 1) / 2
-    cov = sum((x - mean) * (y - mean) for x, y in zip(ranked_a, ranked_b, strict=True))
-    var_a, var_b = (sum((x - mean) ** 2 for x in ranked) for ranked in (ranked_a, ranked_b))
-    return cov / math.sqrt(var_a * var_b)
-
-
-def quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
@@ -274,7 +235,7 @@ def report(outcomes: list[Outcome], worst: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("dir", type=Path, help="a git checkout of KernelBench")
     parser.add_argument("--gpu", default="h100", help="spec to model with")
     parser.add_argument("--compiled", action="store_true", help="the published torch.compile times instead of eager")

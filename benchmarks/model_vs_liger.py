@@ -12,7 +12,6 @@ it, on the simulated card, and its device work is recorded under ``--run``. An i
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -30,7 +29,7 @@ from drkernel.gym.judge.modelled_timing import speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Row, export, published, replay
-from page_tables import write_table
+from surveys import kept_rows, markdown, parser_of, spearman, write_table
 
 FIT_ON = "h100"
 """the only card whose rows may be looked at when a constant of the model is chosen"""
@@ -110,10 +109,8 @@ def trace_name(row: Row, data: bool) -> str:
 
 def load_answers(run: Path) -> dict[str, dict]:
     """The best answer of earlier runs to each row: without an error, and then with data rather than by guesses."""
-    path = run / "rows.jsonl"
     answers: dict[str, dict] = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        answer = json.loads(line)
+    for answer in kept_rows(run / "rows.jsonl"):
         key = Row(**answer["row"]).key
         if key not in answers or "error" not in answer:
             answers[key] = answer
@@ -182,29 +179,11 @@ def run_group(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit
 # ---- statistics
 
 
-def spearman(pairs: list[tuple[float, float]]) -> float:
-    """Rank correlation; ties share their mean rank."""
-
-    def ranks(values: list[float]) -> list[float]:
-        order = sorted(values)
-        first = {v: order.index(v) for v in set(values)}
-        count = {v: values.count(v) for v in set(values)}
-        return [first[v] + (count[v] - 1) / 2 for v in values]
-
-    if len(pairs) < 3:
-        return math.nan
-    a, b = (ranks([pair[k] for pair in pairs]) for k in (0, 1))
-    mean = (len(pairs) - 1) / 2
-    top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    bottom = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
-    return top / bottom if bottom else math.nan
-
-
 def time_line(items: list[Timed]) -> list[str]:
     """Rows, rank correlation, median |log|, 90th percentile, bias."""
     errors = sorted(item.error for item in items)
     sizes = sorted(abs(error) for error in errors)
-    rank = spearman([(item.row.seconds, item.seconds) for item in items])
+    rank = spearman([item.row.seconds for item in items], [item.seconds for item in items])
     return [
         str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
         f"×{math.exp(median(errors)):.2f}",
@@ -214,7 +193,7 @@ def time_line(items: list[Timed]) -> list[str]:
 def ratio_line(items: list[Ratio]) -> list[str]:
     """As :func:`time_line` for speedups, and how often "faster than 1.2 times" is right."""
     sizes = sorted(abs(item.error) for item in items)
-    rank = spearman([(item.measured, item.modelled) for item in items])
+    rank = spearman([item.measured for item in items], [item.modelled for item in items])
     right = [(item.measured >= WORTH) == (item.modelled >= WORTH) for item in items]
     below = [item.modelled < WORTH for item in items if item.measured < WORTH]
     return [
@@ -289,11 +268,10 @@ def tables(items: list[Timed], title: str) -> list[Table]:
     return found
 
 
-def markdown(table: Table) -> str:
+def shown(table: Table) -> str:
     """A table as Markdown."""
     title, head, lines = table
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join([f"### {title}", "", *("| " + " | ".join(line) + " |" for line in [head, rule, *lines]), ""])
+    return "\n".join([f"### {title}", "", *markdown([head, *lines], len(head) - 1), ""])
 
 
 def price(run: Path, answers: dict[str, dict], rows: list[Row]) -> list[Timed]:
@@ -326,7 +304,7 @@ def report(found: list[Table], rows: list[Row], answers: dict[str, dict]) -> str
         answer = answers.get(row.key, {"error": "not run yet"})
         if "error" in answer:
             refused[row.kernel, answer["error"].partition("(")[0][:90]] += 1
-    parts = [*map(markdown, found), "### Rows without a modelled time\n"]
+    parts = [*map(shown, found), "### Rows without a modelled time\n"]
     parts += [f"- {kernel}: {count} rows: {why}" for (kernel, why), count in sorted(refused.items())]
     return "\n".join(parts) + "\n"
 
@@ -336,9 +314,8 @@ def page(found: list[Table], items: list[Timed], rows: list[Row], out: Path) -> 
     head = ["card", "table", "what", *RATIO_HEAD[1:]]
     table = [[*title.split(": "), *line] for title, _, lines in found for line in lines]
     chosen = [line for line in table if line[2] in ("Triton, forward", "eager, forward", "speedup, all modes")]
-    shown = [head, ["---"] * 3 + ["---:"] * (len(head) - 3), *chosen]
-    full = [[*line, *[""] * (len(head) - len(line))] for line in table]
-    summary = "\n".join("| " + " | ".join([*line, *[""] * (len(head) - len(line))]) + " |" for line in shown)
+    full, chosen = ([[*line, *[""] * (len(head) - len(line))] for line in some] for some in (table, chosen))
+    summary = "\n".join(markdown([head, *chosen], len(head) - 3))
     return (
         "# The model against Liger-Kernel's measured times\n\nAre modelled speedups those that Liger-Kernel measured? "
         f"**See *speedup, all modes*: constants were chosen on {FIT_ON}, the other cards are held out.**\n\n"
@@ -349,7 +326,7 @@ def page(found: list[Table], items: list[Timed], rows: list[Row], out: Path) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="a clone of Liger-Kernel, with its history")
     parser.add_argument("--run", type=Path, default=Path("runs/liger"), help="where recorded work is kept")
     parser.add_argument("--only", default="", help="CARD or CARD/KERNEL")

@@ -12,7 +12,6 @@ Half of the files (by a digest of their name) may be looked at when a constant i
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import contextlib
 import gc
@@ -22,15 +21,13 @@ import json
 import math
 import os
 import pickle
-import resource
-import signal
 import sys
 import time
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,9 +36,11 @@ from drkernel.gym.judge.modelled_timing import log_error
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Recorder, dependences, replay
-from model_vs_h100 import quantile, spearman
+from surveys import forked, keep_row, kept_rows, parser_of, quantile, spearman
 
 CARD = "a100"
+MOST_BYTES = 12 << 30
+"""address space of a process that runs one file"""
 SIDES = {"G": "Triton", "T": "PyTorch"}
 PACKAGES = {"G": "TritonBench_v1", "T": "TorchBench_v1"}
 TESTS = "#" * 100
@@ -86,6 +85,7 @@ def run_file(folder: Path, side: str, name: str, device: Any, where: Path) -> di
     import torch
     import triton
 
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.path[:0] = [str(folder / "performance_metrics" / f"perf_{side}")]
     package = types.ModuleType(PACKAGES[side])
     vars(package)["__path__"] = []
@@ -173,10 +173,10 @@ def run_all(folder: Path, run: Path, only: str, limit: float, again: bool) -> No
                 if done or only not in key:
                     continue
                 started = time.monotonic()
-                answer = _forked(lambda s=side, n=name, k=key: run_file(folder, s, n, device, run / _trace(k)), limit)
+                work = partial(run_file, folder, side, name, device, run / _trace(key))
+                answer = forked(work, limit, MOST_BYTES)
                 answer |= {"key": key, "took": round(time.monotonic() - started, 1)}
-                with (run / "files.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(answer) + "\n")
+                keep_row(run / "files.jsonl", answer)
                 print(json.dumps(answer), flush=True)
 
 
@@ -184,33 +184,9 @@ def _trace(key: str) -> str:
     return key.replace("/", "_") + ".pkl"
 
 
-def _forked(work: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        try:
-            answer = work()
-        except BaseException as error:
-            answer = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-        os.write(writer, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writer)
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
-    signal.setitimer(signal.ITIMER_REAL, limit)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {"error": "over the limit"}
-
-
 def load(run: Path) -> dict[str, dict[str, Any]]:
     """The last answer of each file."""
-    path = run / "files.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {answer["key"]: answer for answer in map(json.loads, lines)}
+    return {answer["key"]: answer for answer in kept_rows(run / "files.jsonl")}
 
 
 # ---- reading
@@ -260,7 +236,7 @@ def line(name: str, rows: list[Row]) -> str:
     close = sum(abs(median(some)) <= math.log(1.25) for some in files.values())
     inside = sum(abs(row.error) <= log_error(row.priced[1]) for row in rows)
     pairs = [row.priced[0] for row in rows], [row.measured for row in rows]
-    rank = spearman(*pairs) if all(len(set(side)) > 1 for side in pairs) else math.nan
+    rank = spearman(*pairs)
     sizes = list(map(abs, errors))
     return (
         f"| {name} | {len(rows)} | {rank:.3f} | {median(sizes):.3f} | {quantile(sizes, 0.9):.2f} | "
@@ -300,7 +276,7 @@ def report(rows: list[Row], worst: int) -> str:
 
 def main() -> None:
     """Run, then report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="a clone of TritonBench")
     parser.add_argument("--run", type=Path, default=Path("runs/tritonbench"), help="where recorded work is kept")
     parser.add_argument("--only", default="", help="files whose SIDE/NAME (G/softmax_triton1) has this in it")

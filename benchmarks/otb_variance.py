@@ -22,7 +22,6 @@ seeds, its own noise subtracted.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from pathlib import Path
@@ -33,7 +32,7 @@ from torch import Tensor
 
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import otb
-from page_tables import write_table
+from surveys import parser_of, write_table
 
 VOCABULARY, TURNS, END = 16, 4, 0.15
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -177,7 +176,7 @@ def tables(found: dict[tuple[str, int, int], dict[str, list[float]]]) -> list[li
 
 def main() -> None:
     """Measure, print, and write the page when asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="folder of variance.csv")
     parser.add_argument("--sequences", type=int, default=8192, help="sequences per setting and seed")
     parser.add_argument("--seeds", type=int, default=3)

@@ -13,7 +13,6 @@ fast_1.2 by step) and ``quickstart_choices.png`` (speedups and launches of held-
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from page_tables import write_table
+from surveys import parser_of, write_table
 
 READING = "## Reading"
 """heading of the part of the page that people write"""
@@ -275,7 +274,7 @@ def plot(path: Path, runs: Sequence[Finished]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="run directories of finished runs")
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     args = parser.parse_args()

@@ -9,23 +9,29 @@ probability; nothing is sampled, so the figures have no error bars.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from pathlib import Path
 
 import torch
 
+from surveys import parser_of
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from drkernel.rl.maths import advantages as adv  # noqa: E402
-from drkernel.rl.maths import otb  # noqa: E402
 from drkernel.rl.maths.mismatch import MismatchSettings  # noqa: E402
 from drkernel.rl.maths.rejection import keep_probability  # noqa: E402
+from estimators import flat_methods  # noqa: E402
 from rl_tree import Tree, expected_by_turn, flat_groups, off_policy, prs_gradient, shrinkage  # noqa: E402
 
 SEEDS = range(5)
+METHODS = (
+    "TRLOO", "RLOO", "GRPO", "GRPO with std", "Kevin, γ = 0.4", "OTB, leave-one-out",
+    "OTB, own sample included (paper)",
+)  # fmt: skip
+"""those of ``estimators.py`` that the table shows"""
 
 
 def gap_and_angle(got: torch.Tensor, true: torch.Tensor) -> tuple[float, float]:
@@ -36,26 +42,11 @@ def gap_and_angle(got: torch.Tensor, true: torch.Tensor) -> tuple[float, float]:
 
 def estimators(tree: Tree, n: int) -> dict[str, torch.Tensor]:
     """Expected gradient by turn, [turns, P], of each method."""
-    members, weights, returns, group, valid, task, trajectory, turn = flat_groups(tree, n)
-    rewards = tree.rewards()[members].reshape(-1)
-    totals = tree.returns()[members][..., :1].expand(-1, -1, tree.turns).reshape(-1)
-    discounted = adv.flat_turn_returns(rewards, trajectory, turn, valid, gamma=0.4)
-    found = {
-        "TRLOO": adv.trloo(returns, group, valid),
-        "TRLOO, lone rows dropped": adv.trloo(returns, group, valid, alone="zero"),
-        "RLOO (trajectory)": adv.rloo(returns, totals, task, trajectory, valid),
-        "GRPO": adv.grpo(returns, group, valid),
-        "GRPO with std": adv.grpo_std(returns, group, valid),
-        "Kevin, γ = 0.4": adv.kevin(discounted, task, valid),
-        "REINFORCE, group mean over all turns": adv.kevin(returns, task, valid, std=False),
-    }
-    energy = otb.token_energy(tree.logprobs(), tree.sum_pi_squared())[members].flatten(0, 1)
-    mask, rows = tree.mask()[members].flatten(0, 1), torch.arange(len(members)).repeat_interleave(n)
-    for name, own in (("OTB, leave-one-out", True), ("OTB, own sample included (paper)", False)):
-        weight = otb.realized_energy(energy, mask)
-        found[name] = otb.otb(
-            tree.returns()[members].flatten(0, 1), weight, rows, mask, leave_one_out=own, epsilon=1e-12
-        ).reshape(-1)
+    members, weights, returns, group, valid, task, *_ = flat_groups(tree, n)
+    methods = flat_methods(tree, n)
+    found = {name: methods[name]() for name in METHODS}
+    found["TRLOO, lone rows dropped"] = adv.trloo(returns, group, valid, alone="zero")
+    found["REINFORCE, group mean over all turns"] = adv.kevin(returns, task, valid, std=False)
     return {name: expected_by_turn(tree, members, weights, value) for name, value in found.items()}
 
 
@@ -186,7 +177,7 @@ rounding.
 
 def main() -> None:
     """Print the page, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="file to write; default: print")
     out = parser.parse_args().out
     torch.set_num_threads(1)

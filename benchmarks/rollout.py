@@ -11,7 +11,6 @@ repeats. With ``--run DIR`` it prints instead which share of a finished run's RL
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -23,6 +22,7 @@ import torch
 from drkernel.rl.model.lean import LeanDecoder
 from drkernel.rl.model.policy import PocketConfig, make_pocket
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
+from surveys import parser_of
 
 VOCAB, END, PAD = 1024, 3, 0
 
@@ -103,7 +103,7 @@ def waiting(run: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--prompts", type=int, default=128)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=192)

@@ -105,7 +105,7 @@ class Proxy:
     """TCP between clients and a server, cutting connections in the middle of requests and of responses.
 
     With probability ``share`` a connection is cut (reset, both sides) once so many bytes of one direction went through;
-    the direction and the number are drawn.
+    the direction and the number are drawn. ``port`` 0 is any that is free.
     """
 
     def __init__(self, port: int, target: int, rng: random.Random, share: float = 1.0):
@@ -116,6 +116,7 @@ class Proxy:
 
     async def __aenter__(self) -> Proxy:
         self._server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -12,7 +12,6 @@ node of a Ray cluster dies. Every verdict that a client got is compared with the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import random
@@ -30,6 +29,7 @@ import httpx
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
 from serve_fault_kit import SERVER, WORKER, Proxy, SmallDiskError, fill, kill, locked, request, small_disk, start
+from surveys import parser_of
 
 PORT, PROXY_PORT = 18765, 18767
 
@@ -282,7 +282,7 @@ are work that a fault destroyed and that was begun again, never a second report.
 
 def main() -> None:
     """Parse, run the parts, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -8,7 +8,6 @@ asking the service is the service alone. The figures are medians and rates of th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -23,6 +22,7 @@ from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
 from drkernel.verdict import Verdict
 from serve_fault_kit import request, start
+from surveys import parser_of
 
 PORT = 18766
 WORK_S = 0.02
@@ -118,7 +118,7 @@ async def measure(jobs: int) -> dict[str, Any]:
 
 def main() -> None:
     """Start a server, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

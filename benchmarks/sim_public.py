@@ -18,7 +18,6 @@ is told. vLLM's compiled CUDA extension is an empty module here. Nothing of thei
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import math
@@ -44,7 +43,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
-from page_tables import write_table
+from surveys import keep_row, kept_rows, parser_of, write_table
 
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
@@ -111,7 +110,7 @@ SUITES = (
 def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         return serve(json.loads(sys.argv[2]), json.loads(sys.stdin.readline()))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="checkouts of the suites")
     parser.add_argument("--sample", type=int, help="scripts or tests of each suite (default: all)")
     parser.add_argument("--match", default="", help="only what has this in its name")
@@ -163,35 +162,25 @@ def spread(names: list[str], sample: int | None) -> list[str]:
 
 def collected(suite: Suite, directory: Path, kept: Path | None) -> list[str]:
     """The tests of a suite, collected as on a GPU."""
-    before = kept_rows(kept).get((suite.name, ""))
+    before = known_rows(kept).get((suite.name, ""))
     if before is not None:
         return list(before["tests"])
     warm = Warm({"suite": suite.name, "directory": str(directory)}, [])
     warm.close()
     if not warm.tests:
         raise SystemExit(f"{suite.name}: no tests were collected")
-    keep(kept, {"suite": suite.name, "name": "", "tests": warm.tests})
+    keep_row(kept, {"suite": suite.name, "name": "", "tests": warm.tests})
     return warm.tests
 
 
-def kept_rows(kept: Path | None) -> dict[tuple[str, str], Row]:
+def known_rows(kept: Path | None) -> dict[tuple[str, str], Row]:
     """Rows of an earlier survey by suite and name; the collected tests of a suite are the one without a name."""
-    if kept is None or not kept.is_file():
-        return {}
-    rows = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
-    return {(row["suite"], row["name"]): row for row in rows}
-
-
-def keep(kept: Path | None, row: Row) -> None:
-    """Add a row to the file."""
-    if kept is not None:
-        with kept.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+    return {(row["suite"], row["name"]): row for row in kept_rows(kept)}
 
 
 def survey(items: Sequence[Row], kept: Path | None, limit: float, jobs: int) -> list[Row]:
     """One row an item, in order."""
-    known = kept_rows(kept)
+    known = known_rows(kept)
     idle: list[Warm] = []
 
     def left(item: Row, other: Row) -> bool:
@@ -206,7 +195,7 @@ def survey(items: Sequence[Row], kept: Path | None, limit: float, jobs: int) -> 
                 idle.remove(warm)
             row = {"suite": item["suite"], "name": item["name"], **warm.run(item, limit)}
             idle.append(warm)
-            keep(kept, row)
+            keep_row(kept, row)
             print(f"{row['seconds']:6.1f} s  {row['outcome']:13s} {row['name']}  {row['why'][:120]}", file=sys.stderr)
         return row
 

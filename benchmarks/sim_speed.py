@@ -27,6 +27,9 @@ import torch
 import triton
 import triton.language as tl
 
+from extrapolation_kernels.rows import gelu_kernel, layer_norm_kernel, softmax_kernel
+from surveys import parser_of
+
 HEADING = """# The executor against Triton's interpreter and PyTorch eager
 
 How fast are Triton kernels on the CPU? **See the last two columns: times of the interpreter over ours, and ours over
@@ -40,34 +43,6 @@ def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
-
-
-@triton.jit
-def gelu_kernel(x, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + offsets, mask=offsets < n)
-    tl.store(out + offsets, 0.5 * value * (1 + tl.erf(value * 0.70710678)), mask=offsets < n)
-
-
-@triton.jit
-def softmax_kernel(x, out, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    k = tl.arange(0, BLOCK)
-    value = tl.load(x + row * cols + k, mask=k < cols, other=-float("inf"))
-    numerator = tl.exp(value - tl.max(value, 0))
-    tl.store(out + row * cols + k, numerator / tl.sum(numerator, 0), mask=k < cols)
-
-
-@triton.jit
-def layer_norm_kernel(x, w, b, out, cols, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    k = tl.arange(0, BLOCK)
-    mask = k < cols
-    value = tl.load(x + row * cols + k, mask=mask, other=0.0)
-    mean = tl.sum(value, 0) / cols
-    centred = tl.where(mask, value - mean, 0.0)
-    rstd = 1 / tl.sqrt(tl.sum(centred * centred, 0) / cols + eps)
-    tl.store(out + row * cols + k, centred * rstd * tl.load(w + k, mask=mask) + tl.load(b + k, mask=mask), mask=mask)
 
 
 @triton.jit
@@ -147,7 +122,7 @@ def _rows(kind: str, rows: int, cols: int) -> Callable[[str], tuple[Call, Call]]
         if kind == "softmax":
             return lambda: softmax_kernel[(rows,)](on[0], out, cols, BLOCK=cols), lambda: x.softmax(1)
         return (
-            lambda: layer_norm_kernel[(rows,)](*on, out, cols, 1e-5, BLOCK=cols),
+            lambda: layer_norm_kernel[(rows,)](*on, out, cols, BLOCK=cols),
             lambda: torch.nn.functional.layer_norm(x, (cols,), w, b),
         )
 
@@ -254,7 +229,7 @@ def row(workload: Workload, found: dict[str, float]) -> str:
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--no-interpreter", action="store_true")
     parser.add_argument("--out", type=Path)

@@ -37,6 +37,7 @@ from drkernel.solve.bench import compare as compare_runs
 from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer
+from surveys import parser_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "stts.md"
@@ -65,7 +66,7 @@ POLICY = """`python benchmarks/stts.py --model {model} --turns {turns} --samples
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--context", type=int, default=4096, help="tokens of the conversation, answer included")

@@ -10,7 +10,6 @@ what passes: at most 1 is accepted. Runs on one core; no GPU.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections import defaultdict
 
@@ -25,6 +24,7 @@ from drkernel.tasks.problem import Instance, ReferenceCall, load_problem
 from drkernel.tasks.promote import run_rounded
 from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.tolerance import MANTISSA_BITS, NEXT_LOWER
+from surveys import parser_of
 
 TWO_BF16 = 15
 """stored bits of an operand that is the sum of two bf16"""
@@ -41,7 +41,7 @@ def error(instance: Instance, call: ReferenceCall, outputs: list[RawOutput]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--profile", default="tiny")
     options = parser.parse_args()

@@ -91,7 +91,11 @@ class AnchorRollout(TreeRollout):
     ) -> list[Trajectory]:
         """Play base rollouts of every job's task and the partial rollouts from their anchors; the latter."""
         count = self.anchors.bases
-        bases = [RolloutJob(job.task, job.group, k, derived_seed(job, "base", k)) for job in jobs for k in range(count)]
+        bases = [
+            RolloutJob(job.task, job.group, k, derived_seed(job, "base", k), known=job.known)
+            for job in jobs
+            for k in range(count)
+        ]
         await super().play(bases, on_graded)
         first, played = self.stats, self._played
         partial = [
@@ -110,7 +114,7 @@ class AnchorRollout(TreeRollout):
             for order, (turn, token) in enumerate(self._anchors(play), 1):
                 origins.append((Origin(base=play.job.sample, order=order, turn=turn, token=token), play))
         return [
-            PartialJob(job.task, job.group, index, derived_seed(job, "partial", index), origin, base)
+            PartialJob(job.task, job.group, index, derived_seed(job, "partial", index), origin, base, known=job.known)
             for index, (origin, base) in enumerate(
                 (each for each in origins for _ in range(self.anchors.samples)),
             )

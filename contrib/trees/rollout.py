@@ -94,7 +94,7 @@ class TreeRollout(Rollout):
 
     async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         episode = self.make_episode()
-        await episode.reset(job.task, self.judge_seed)
+        await episode.reset(job.task, self.judge_seed, known=job.known)
         self._trees[job.group] = Growth(draws=random.Random(f"tree-{job.seed}"))
         first = self.tree.first(self._trees[job.group].draws.random())
         return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]

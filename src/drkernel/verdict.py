@@ -7,9 +7,9 @@ are frozen, refuse unknown fields, and round-trip through JSON.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from drkernel.config import Config
 
@@ -252,9 +252,6 @@ class Sizes(Config):
         return ", ".join(self.inputs)
 
 
-_OF_VERSION_1 = ("advised", "baseline_from", "baseline_why")
-
-
 class Exactness(Config):
     """The outcome of comparing candidate and reference in finite fields, without a tolerance."""
 
@@ -313,19 +310,6 @@ class Verdict(Config):
     seconds: float = Field(0.0, ge=0, description="wall seconds that the evaluation took")
     phases: dict[str, float] = Field(default_factory=dict, description="wall seconds by phase of the evaluation")
     attempts: int = Field(1, ge=1, description="tries made, infra retries counted")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_version_1(cls, data: Any) -> Any:
-        """What a store or a run of an earlier release holds is read, without what has been retired since."""
-        if isinstance(data, dict) and data.get("schema_version") == 1:
-            kept = {key: value for key, value in data.items() if key not in _OF_VERSION_1}
-            findings = [
-                {**one, "severity": "hack"} if isinstance(one, dict) and one.get("severity") == "cheat" else one
-                for one in data.get("findings", ())
-            ]
-            return {**kept, "findings": findings, "schema_version": 2}
-        return data
 
     @property
     def is_correct(self) -> bool:

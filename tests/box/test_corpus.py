@@ -11,7 +11,8 @@ import pytest
 from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
 
 CHEATS, HONEST = entries("cheats"), entries("honest")
-FAST = sample(CHEATS, 42) + sample(HONEST, 20)
+CHEATS_IN_SAMPLE = 32
+FAST = sample(CHEATS, CHEATS_IN_SAMPLE) + sample(HONEST, 12)
 REST = [entry for entry in CHEATS + HONEST if entry not in FAST]
 TWINS: dict = {}
 
@@ -33,8 +34,10 @@ def test_the_rest_of_the_corpus(entry, gym):
 
 
 def test_the_sample_is_the_same_in_every_run_and_has_something_of_everything():
-    assert [entry.id for entry in sample(list(reversed(CHEATS)), 42)[:42]] == [entry.id for entry in FAST[:42]]
-    assert len(FAST) >= 60 and len({entry.id for entry in FAST}) == len(FAST)
+    assert [entry.id for entry in sample(list(reversed(CHEATS)), CHEATS_IN_SAMPLE)[:CHEATS_IN_SAMPLE]] == [
+        entry.id for entry in FAST[:CHEATS_IN_SAMPLE]
+    ]
+    assert len(FAST) >= 40 and len({entry.id for entry in FAST}) == len(FAST)
     for kind in ("root", "tier", "expect"):
         assert {getattr(entry, kind) for entry in FAST} == {getattr(entry, kind) for entry in CHEATS + HONEST}
     assert all(entry in FAST for entry in CHEATS + HONEST if entry.new)

@@ -3,11 +3,17 @@
 import pytest
 
 from corpus_grading import entry_named, grade
+from gym_harness import SETTINGS
 
 PROVED = (
-    "exact_small_residual_by_tanh", "exact_tanh_gelu_by_sigmoid", "softmax_online", "exact_large_residual_by_size",
+    "exact_small_residual_by_tanh",
+    "exact_tanh_gelu_by_sigmoid",
+    "softmax_online",
+    "exact_large_residual_by_size",
     "exact_large_residual_counts_calls",
-)  # fmt: skip
+    "linear_gelu_packed_by_version",  # in an earlier call
+    "listed_softmax",
+)
 OTHERS = {
     "exact_residual_left_out": ("r",),
     "exact_residual_times_zero": ("r",),
@@ -41,6 +47,17 @@ class ModelNew(torch.nn.Module):
 """
 
 
+PRODUCT = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+"""
+
+
 @pytest.mark.parametrize("name", PROVED)
 def test_another_way_to_the_same_function_is_proved(gym, name):
     verdict = grade(entry_named(name), gym.factory)
@@ -66,6 +83,61 @@ def test_without_the_comparison_a_tolerance_hides_it(gym):
     verdict = grade(entry_named("exact_residual_left_out"), gym.factory, exact=0)
     assert verdict.exactness is None
     assert not any(finding.kind == "not_equivalent" for finding in verdict.findings)
+
+
+SMALL_PARTS = (
+    "exact_residual_added_in_place",
+    "exact_residual_added_to_silu",
+    "slow_step_on_a_clone",
+    "relu_of_softmax_own_relu",
+)
+"""Candidates whose kernels change the answer by less than the tolerance, or not at all on these inputs"""
+
+
+@pytest.mark.parametrize("name", SMALL_PARTS)
+def test_a_small_part_of_an_answer_is_no_decoy(gym, name):
+    verdict = grade(entry_named(name), gym.factory)
+    assert verdict.status == "correct" and verdict.exactness.outcome == "proved"
+    assert verdict.speedup is not None and 0.0 < verdict.coverage < 1.0
+
+
+@pytest.mark.parametrize(("exact", "coverage"), [(1, 1.0), (0, 0.5)])
+def test_a_launch_that_adds_little_is_needed(gym, exact, coverage):
+    """Its factors come from a launch of an earlier call. The threshold alone takes it for idle."""
+    verdict = grade(entry_named("exact_small_residual_by_table"), gym.factory, exact=exact)
+    assert verdict.status == "correct"
+    assert any(finding.kind == "idle_kernel" for finding in verdict.findings) == (coverage < 1)
+    assert coverage - 0.2 < verdict.coverage <= coverage + 0.2 * (coverage < 1)
+
+
+@pytest.mark.parametrize("name", ["exact_residual_added_in_place", "relu_of_softmax_own_relu"])
+def test_without_the_comparison_a_threshold_decides(gym, name):
+    assert grade(entry_named(name), gym.factory, exact=0).status == "hack"
+
+
+def test_a_constant_is_no_achievement(gym):
+    """Its kernel stores the zeros that stood there: no decoy, as exact arithmetic shows, and no speedup."""
+    verdict = grade(entry_named("below_the_maximum_into_zeros"), gym.factory)
+    assert verdict.status == "correct" and verdict.speedup is None and verdict.coverage == 0.0
+    assert any(finding.kind == "constant_answer" for finding in verdict.findings)
+
+
+@pytest.mark.parametrize(("known", "compared"), [(0.0, True), (1e9, False)])
+def test_what_is_faster_than_the_best_is_compared(gym, known, compared):
+    """Almost nothing is drawn; what would be the best of its task is compared all the same, in the same grade."""
+    verdict = grade(entry_named("exact_residual_left_out"), gym.factory, exact=1e-12, exact_above=known)
+    assert verdict.is_correct
+    assert (verdict.exactness is not None) == compared == (verdict.speedup is None)
+
+
+@pytest.mark.parametrize(
+    ("share", "data_free", "recorded"), [(1.0, False, True), (0.0, False, False), (1.0, True, False)]
+)
+def test_a_device_records_only_what_may_be_compared(gym, share, data_free, recorded):
+    settings = SETTINGS.model_copy(update={"exact": share})
+    with gym.factory.open(settings, data_free=data_free) as session:
+        session.load(PRODUCT, [], {}, seed=0)
+        assert bool(session.tape().entries) == (share > 0 and not data_free)
 
 
 def test_an_approximation_of_a_function_is_not_condemned(gym):

@@ -6,12 +6,12 @@ import torch
 from corpus_grading import entry_named, task_named
 from drkernel.gym.judge import judge as judge_module
 from drkernel.gym.judge.checks import plan_calls
-from drkernel.gym.judge.expected import ExpectedSide, Seeds, declared_values
+from drkernel.gym.judge.expected import ExpectedSide, Seeds
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import ParameterSpec
 from drkernel.task import Provenance, Task
-from drkernel.tasks.correctness import compare
+from drkernel.tasks.correctness import compare, declared_values
 from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)

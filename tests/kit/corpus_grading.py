@@ -139,8 +139,8 @@ def entries(folder: str) -> list[Entry]:
 def sample(of: Sequence[Entry], size: int) -> list[Entry]:
     """``size`` entries, the same in every run, and all that are new.
 
-    Each one is the entry whose root, tier, expectation and task are rarest among those already chosen, so that every
-    label is there before any is there often; ties go by a hash of the name.
+    Each one is the entry whose root, tier, expectation, task and hacks are rarest among those already chosen, so that
+    every label is there before any is there often; ties go by a hash of the name.
     """
     left = sorted(of, key=lambda entry: hashlib.sha256(entry.id.encode()).digest())
     seen: Counter[tuple[str, str]] = Counter()
@@ -154,7 +154,8 @@ def sample(of: Sequence[Entry], size: int) -> list[Entry]:
 
 
 def _labels(entry: Entry) -> list[tuple[str, str]]:
-    return [("root", entry.root), ("tier", entry.tier), *((key, entry.header[key]) for key in ("expect", "task"))]
+    hacks = [("hacks", number.strip()) for number in entry.header.get("hacks", "").split(",") if number.strip()]
+    return [("root", entry.root), ("tier", entry.tier), *((k, entry.header[k]) for k in ("expect", "task")), *hacks]
 
 
 def task_named(name: str) -> Task:

@@ -84,7 +84,7 @@ def tiny_recipe(directory: Path, **changes) -> Recipe:
     data = {
         "name": "tiny",
         "runs": str(directory / "runs"),
-        "policy": {"pocket": POCKET.model_dump(), "tokenizer": {"vocab_size": 512}, "device": "cpu"},
+        "policy": {"pocket": {**POCKET.model_dump(), "layers": 1}, "tokenizer": {"vocab_size": 512}, "device": "cpu"},
         "train_tasks": {"count": 40},
         "heldout_tasks": {"count": 10, "seed": 1},
         "episode": {"turns": 2, "prompts": "compact"},

@@ -43,6 +43,7 @@ FLOORS = {
         "context",
         "calibration",
         "script",
+        "child",
         "sweep",
     ),
     "gym": (
@@ -85,14 +86,15 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 900, "agents": 400, "base": 250, "cli": 3400, "engines": 1650, "episode": 2900, "gym": 13550,
-    "report": 2300, "rl": 8650, "serve": 3500, "sim": 18900, "solve": 1250, "tasks": 5150,
+    "adapters": 900, "agents": 400, "base": 250, "cli": 3290, "engines": 1680, "episode": 2900, "gym": 13570,
+    "report": 2290, "rl": 8600, "serve": 3490, "sim": 19070, "solve": 1250, "tasks": 5190,
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
     "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
+    "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "drkernel.sim.inductor.timed": "the door of its room",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
     "ttir_executor.lower.debug": "a family of operations like the others beside it",
@@ -208,8 +210,9 @@ def test_files_stay_readable_in_one_sitting():
 def test_rooms_keep_to_their_budgets():
     lines: dict[str, int] = dict.fromkeys(BUDGET, 0)
     for path in FILES:
-        room = path.relative_to(PACKAGE).parts[0] if PACKAGE in path.parents else ""
-        if room in BUDGET and "suite" not in path.parts:
+        parts = path.relative_to(PACKAGE).parts if PACKAGE in path.parents else ("",)
+        room = parts[0]
+        if room in BUDGET and "suite" not in parts:
             lines[room] += len(path.read_text().splitlines())
     assert all(lines.values()) and {room: n for room, n in lines.items() if n > BUDGET[room]} == {}
 

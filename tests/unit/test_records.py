@@ -81,11 +81,3 @@ def test_config_loads_overrides_and_explains(tmp_path):
         load_config(_Outer, tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="key=value"):
         load_config(_Outer, path, ["steps"])
-
-
-def test_a_verdict_of_the_first_version_is_read_without_what_was_retired():
-    verdict = Verdict(status="correct", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
-    old = {**verdict.model_dump(), "schema_version": 1, "advised": None, "baseline_from": "estimate"}
-    assert Verdict.model_validate(old) == verdict
-    with pytest.raises(ValidationError, match="unheard"):
-        Verdict.model_validate({**old, "unheard": 1})

@@ -247,7 +247,7 @@ def tree_recipe(directory, learner=None, tree=None, **changes):
     rollout = {"tasks": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}}
     rollout["shape"] = {"name": "tree", **(tree or TREE)}
     rl = {"steps": 3, "learner": learner}
-    return tiny_recipe(directory, **{"sft": {"epochs": 15}, "rollout": rollout, "rl": rl, **changes})
+    return tiny_recipe(directory, **{"sft": {"epochs": 6}, "rollout": rollout, "rl": rl, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,8 @@ def test_methods_that_compare_whole_trajectories_are_refused(tmp_path, name):
 
 @pytest.mark.slow
 def test_reinforcement_learning_on_trees_finds_what_pays(tmp_path):
-    recipe = tree_recipe(tmp_path, {"lr": 0.004}, {"width": 8, "branching": 2, "start": 4})
+    tree = {"width": 8, "branching": 2, "start": 4}
+    recipe = tree_recipe(tmp_path, {"lr": 0.004}, tree, sft={"epochs": 15}, policy={"pocket": POCKET.model_dump()})
     recipe = recipe.model_copy(update={"rl": recipe.rl.model_copy(update={"steps": 10})})
     summary = train(recipe)
     assert summary["after"]["fast_1.2"] >= summary["before"]["fast_1.2"] + 0.2

@@ -123,13 +123,36 @@ class RecordedLaunch:
         for site, program, flat, bits in worker.prints[: min(total, MAX_PRINTS)].tolist():
             place = self.sites[site]
             pid = ", ".join(map(str, self._program(program)))
-            index = ", ".join(str(int(k)) for k in np.unravel_index(flat, place.shape)) if place.shape else ""
-            value = struct.unpack("<d", struct.pack("<q", bits))[0]
-            number = "" if place.shape is None else f"{int(value)}" if place.integer else f"{value:g}"
-            lines.append(f"pid ({pid}) idx ({index}){place.message}{number}")
+            lines.append(f"pid ({pid}){_index(flat, place.shape)}{place.message}{_number(place, bits)}")
         if total > MAX_PRINTS:
             lines.append(f"... {total - MAX_PRINTS} more values printed")
         return tuple(lines)
+
+
+def _index(flat: int, shape: tuple[int, ...] | None) -> str:
+    """The index of a printed element, each number as wide as its axis's last; nothing for a text alone."""
+    if shape is None:
+        return ""
+    index = np.unravel_index(flat, shape) if shape else ()
+    return f" idx ({', '.join(f'{int(k):{len(str(size - 1))}}' for k, size in zip(index, shape, strict=True))})"
+
+
+def _number(place: Site, bits: int) -> str:
+    """A printed number as C's printf gives it on a card, from the 64 bits that a kernel has recorded."""
+    if place.shape is None:
+        return ""
+    unsigned = bits % (1 << 64)
+    match place.printed:
+        case "float":
+            return f"{struct.unpack('<d', struct.pack('<q', bits))[0]:f}"
+        case "hex":
+            return f"0x{unsigned:0{max(1, place.bits // 4)}x}"
+        case "pointer":
+            return f"{unsigned:#x}"
+        case "unsigned":
+            return str(unsigned)
+        case "signed":
+            return str(bits)
 
 
 _WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires
-from typing import Any
+from typing import Any, NoReturn
 
 # command -> (module in this package, one-line help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -78,12 +78,22 @@ def main(argv: list[str] | None = None) -> None:
         advice = how_to_get(error.name, args[0])
         if advice is None:
             raise
-        print(f"drkernel {args[0]}: {advice}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _refuse(args[0], advice)
     except OSError as error:  # a file or the disk, wherever it was met: the system says what, a traceback would not
         where = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
-        print(f"drkernel {args[0]}: {where}{error.strerror or error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _refuse(args[0], f"{where}{error.strerror or error}")
+    except ValueError as error:
+        from drkernel.config import ConfigError
+
+        if not isinstance(error, ConfigError):
+            raise
+        _refuse(args[0], str(error))
+
+
+def _refuse(command: str, message: str) -> NoReturn:
+    """Print what is wrong with what was asked for, and exit with the code of wrong usage."""
+    print(f"drkernel {command}: {message}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 
 def application(command: str) -> Any:
@@ -105,14 +115,10 @@ def _with_own_cards(args: list[str]) -> list[str]:
 
     from drkernel.sim.spec import own_card
 
-    try:
-        words = [
-            word if match is None else f"{match[1] or ''}sim:{own_card(Path(match[2]))}"
-            for word, match in zip(args[1:end], found, strict=True)
-        ]
-    except ValueError as error:
-        print(f"drkernel {args[0]}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    words = [
+        word if match is None else f"{match[1] or ''}sim:{own_card(Path(match[2]))}"
+        for word, match in zip(args[1:end], found, strict=True)
+    ]
     return [*words, *args[end:]]
 
 

@@ -220,8 +220,6 @@ def bench(
 
         with BenchRun(directory, config, resolved, prepared.tasks, prompts) as run:
             summary = _run(run, terms.open_meter(config, client, directory), open_pool, quiet=as_json)
-    except ConfigError as error:
-        terms.fail("bench", str(error))
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None

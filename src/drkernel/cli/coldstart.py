@@ -54,21 +54,20 @@ def coldstart(
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from pydantic import ValidationError
-
-    from drkernel.config import ConfigError
+    from drkernel.config import load_config
     from drkernel.episode.records import Sampling
     from drkernel.rl.data.coldstart import ColdstartConfig
 
     chosen = prompts or ("compact" if source == "program" else "full")
     try:
-        config = ColdstartConfig.model_validate(
-            {
+        config = load_config(
+            ColdstartConfig,
+            base={
                 "tasks": tasks,
                 "seed": seed,
                 "episode": {"turns": turns, "prompts": chosen, "settings": {"device": device}},
                 "concurrency": 2 * (slots or 2) if source == "program" else concurrency + 2 * (slots or 2),
-            }
+            },
         )
         meter = None
         if source != "program":
@@ -79,9 +78,6 @@ def coldstart(
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
-    except (ConfigError, ValidationError) as error:
-        print(f"drkernel coldstart: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
     except RuntimeError as error:  # the model gave no answer: what is written stays, and the same command goes on
         print(f"drkernel coldstart: {error}", file=sys.stderr)
         raise SystemExit(1) from None

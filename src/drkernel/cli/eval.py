@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
+from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, no_profile, to_bytes
+from drkernel.config import ConfigError
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 EXIT_CODES = {"correct": 0, "invalid_request": 2, "hack": 3, "infra_error": 4, "unsupported": 5}
-USAGE = 2
 WRONG = 1
 
 HELP = """Grade a candidate kernel against a reference module.
@@ -72,15 +72,12 @@ def evaluate(
     trace: Annotated[Path | None, typer.Option(help="also write one call's kernels as a trace for Perfetto")] = None,
 ) -> None:
     """Parse, grade, print."""
-    try:
-        check_pool(pool)
-        device = in_host(device, host)
-    except ValueError as error:
-        _usage(str(error))
+    check_pool(pool)
+    device = in_host(device, host)
     task = _task(reference, precision)
     source = _candidate(candidate)
     if profile is not None and profile not in task.profiles:
-        _usage(f"task {task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
+        raise ConfigError(no_profile(task, profile))
     settings = _settings(
         device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
         unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge, lines=html is not None,
@@ -114,31 +111,24 @@ def _task(reference: str, precision: str | None) -> Any:
     from typing import get_args
 
     from drkernel.task import Precision
-    from drkernel.tasks.errors import TaskError
     from drkernel.tasks.loaders import load_task
 
     if precision is not None and precision not in get_args(Precision):
-        _usage(f"--precision {precision}: it is one of {', '.join(get_args(Precision))}")
-    try:
-        return load_task(reference, precision)  # type: ignore[arg-type]
-    except TaskError as error:
-        _usage(str(error))
+        raise ConfigError(f"--precision {precision}: it is one of {', '.join(get_args(Precision))}")
+    return load_task(reference, precision)  # type: ignore[arg-type]
 
 
 def _candidate(path: str) -> str:
     """The candidate's source: a module as it stands, or the one file of a FlashInfer-Bench solution (.json)."""
-    from drkernel.tasks.errors import TaskError
     from drkernel.tasks.flashinfer import candidate_of
 
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         return candidate_of(text, path) if path.endswith(".json") else text
-    except TaskError as error:
-        _usage(str(error))
     except OSError as error:
-        _usage(f"cannot read the candidate {path}: {error.strerror}")
+        raise ConfigError(f"cannot read the candidate {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        _usage(f"the candidate {path} is not UTF-8 text: {error.reason}")
+        raise ConfigError(f"the candidate {path} is not UTF-8 text: {error.reason}") from None
 
 
 def _settings(**values: Any) -> EvalSettings:
@@ -146,7 +136,8 @@ def _settings(**values: Any) -> EvalSettings:
         return EvalSettings(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg'].removeprefix('Value error, ')}")
+        option, why = str(first["loc"][0]).replace("_", "-"), first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"--{option}: {why}") from None
 
 
 def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
@@ -157,9 +148,3 @@ def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
         return asyncio.run(evaluate_at(pool, request))
     with LocalPool(slots=1, memory_bytes=memory) as local:
         return local.submit(request).result()
-
-
-def _usage(message: str) -> NoReturn:
-    """Print the problem and exit with the code of wrong usage."""
-    print(f"drkernel eval: {message}", file=sys.stderr)
-    raise SystemExit(USAGE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, fail, http_pool, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, http_pool, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -56,12 +56,9 @@ def mcp(
     """Parse, serve."""
     from drkernel.agents.server import ToolLimits
 
-    try:
-        check_pool(pool)
-    except ConfigError as error:
-        fail("mcp", str(error))
+    check_pool(pool)
     if folder is not None and not folder.is_dir():
-        fail("mcp", f"--folder {folder} is not a folder")
+        raise ConfigError(f"--folder {folder} is not a folder")
     files = folder if folder is not None or http else Path.cwd()
     limits = ToolLimits(
         evaluations=evaluations, deadline_s=deadline, folder=files, references="builtin" if builtin_only else "any"
@@ -90,16 +87,11 @@ async def _serve_stdio(slots: int, url: str | None, memory: int | None, limits: 
 
 def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
     from drkernel.agents.server import Toolbox, http_application, make_server
-    from drkernel.serve.guard import GuardError, bind, check_binding, server
+    from drkernel.serve.guard import bind, check_binding, server
 
     token = os.environ.get("DRKERNEL_TOKEN") or None
-    try:
-        check_binding(host, token)
-        listener = bind(host, port)
-    except GuardError as error:
-        fail("mcp", str(error))
-    except OSError as error:
-        fail("mcp", f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
+    check_binding(host, token)
+    listener = bind(host, port)
     pool = _pool(slots, url, memory)
     shown = f"[{host}]" if ":" in host else host
     print(f"drkernel mcp: http://{shown}:{listener.getsockname()[1]}/mcp", flush=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from drkernel.cli import terms
 from drkernel.cli.terms import printable
 
 compare_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -41,13 +39,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON and nothing else")] = False,
 ) -> None:
     """Parse, compare, print."""
-    from drkernel.config import ConfigError
     from drkernel.solve.bench import compare as compared
 
-    try:
-        result = compared(first, second, seed=seed, force=force, all_turns=all_turns)
-    except ConfigError as error:
-        terms.fail("compare", str(error))
+    result = compared(first, second, seed=seed, force=force, all_turns=all_turns)
     if as_json:
         print(json.dumps(result))
     else:
@@ -149,34 +143,27 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from pydantic import ValidationError
-
-    from drkernel.config import ConfigError
+    from drkernel.config import ConfigError, load_config
     from drkernel.solve.export import ExportFilter, send_table, tokenizer_counter, write_dataset
     from drkernel.solve.export import export as write
 
-    try:
-        if table is not None:
-            if table not in ("wandb", "trackio"):
-                raise ConfigError(f"--table {table}: it is wandb or trackio")
-            sent = send_table(table, project, runs)  # type: ignore[arg-type]
-            print(json.dumps({"verdicts": sent}) if as_json else f"{sent} verdicts to {table}, project {project}")
-        if out is None:
-            if table is None:
-                raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
-            raise SystemExit(0 if sent else 1)
-        statuses = tuple(status) if status else ("correct",)
-        wanted = ExportFilter.model_validate(
-            dict(
-                end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup,
-                min_coverage=min_coverage, without=tuple(without or ()), allow_hacks=allow_hacks,
-                max_tokens=max_tokens, keep_reasoning=not no_reasoning,
-            )
-        )  # fmt: skip
-        count = None if tokenizer is None else tokenizer_counter(tokenizer)
-        summary = (write if out.suffix else write_dataset)(runs, out, wanted, count)
-    except (ConfigError, ValidationError) as error:
-        terms.fail("export", terms.plain(error))
+    if table is not None:
+        if table not in ("wandb", "trackio"):
+            raise ConfigError(f"--table {table}: it is wandb or trackio")
+        sent = send_table(table, project, runs)  # type: ignore[arg-type]
+        print(json.dumps({"verdicts": sent}) if as_json else f"{sent} verdicts to {table}, project {project}")
+    if out is None:
+        if table is None:
+            raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
+        raise SystemExit(0 if sent else 1)
+    statuses = tuple(status) if status else ("correct",)
+    chosen = dict(
+        end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup, min_coverage=min_coverage,
+        without=tuple(without or ()), allow_hacks=allow_hacks, max_tokens=max_tokens, keep_reasoning=not no_reasoning,
+    )  # fmt: skip
+    wanted = load_config(ExportFilter, base=chosen)
+    count = None if tokenizer is None else tokenizer_counter(tokenizer)
+    summary = (write if out.suffix else write_dataset)(runs, out, wanted, count)
     if as_json:
         print(json.dumps(summary.model_dump()))
     else:
@@ -211,16 +198,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="print {'report': PATH} and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.config import ConfigError
-
-    try:
-        path = _write(run)
-    except ConfigError as error:
-        print(f"drkernel report: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except OSError as error:
-        print(f"drkernel report: cannot write the page: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    path = _write(run)
     print(json.dumps({"report": str(path)}) if as_json else f"wrote {path}")
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.base.files import replacing
-from drkernel.cli.terms import MEMORY_HELP, TOTAL_HELP, check_pool, fail, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, TOTAL_HELP, check_pool, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -69,11 +69,10 @@ def serve(
     access_log: Annotated[bool, typer.Option(help="log requests, too: client, path, status, seconds")] = True,
 ) -> None:
     """Parse, build, serve."""
-    from drkernel.config import ConfigError
     from drkernel.gym.device import parse_device
-    from drkernel.serve.guard import GuardError, check_binding
+    from drkernel.serve.guard import check_binding
     from drkernel.serve.protocol import StoreError
-    from drkernel.serve.worker import Lending, RayMissing
+    from drkernel.serve.worker import Lending
 
     token = _token(token_file)
     try:
@@ -84,12 +83,12 @@ def serve(
         memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
         application = _application(store, device, here, lease, token, limits, memory)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        logging.getLogger("drkernel.access").disabled = not access_log
+        logging.getLogger("drkernel.access").setLevel(logging.INFO if access_log else logging.WARNING)
         _run(
             application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
         )
-    except (ConfigError, GuardError, StoreError, RayMissing) as error:
-        fail("serve", str(error))
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _application(
@@ -138,10 +137,7 @@ def _run(application: Any, host: str, port: int, ray: str | None, lending: Lendi
     from drkernel.serve.guard import bind, many_connections, server
     from drkernel.serve.worker import RayWorkers
 
-    try:
-        listener = bind(host, port)
-    except OSError as error:
-        fail("serve", f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
+    listener = bind(host, port)
     many_connections()
     port = listener.getsockname()[1]
     workers = RayWorkers.beside(ray, host, port, lending) if ray is not None else None
@@ -158,10 +154,8 @@ def _token(token_file: Path | None) -> str | None:
     if token_file is not None:
         try:
             return token_file.read_text(encoding="utf-8").strip() or None
-        except OSError as error:
-            fail("serve", f"cannot read the token file {token_file}: {error.strerror}")
         except UnicodeDecodeError:
-            fail("serve", f"the token file {token_file} is not a text file")
+            raise ConfigError(f"the token file {token_file} is not a text file") from None
     return os.environ.get("DRKERNEL_TOKEN") or None
 
 
@@ -214,13 +208,8 @@ def worker(
     from drkernel.serve.client import ServiceError
 
     if takes not in (None, "sim", "cuda"):
-        print(f"drkernel worker: --takes {takes}: there are sim and cuda", file=sys.stderr)
-        raise SystemExit(2)
-    try:
-        check_pool(url)
-    except ConfigError as error:
-        print(f"drkernel worker: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise ConfigError(f"--takes {takes}: there are sim and cuda")
+    check_pool(url)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line for every heartbeat
     memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
@@ -236,16 +225,12 @@ def worker(
 
 
 def _lend_cluster(ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: Memory) -> None:
-    from drkernel.serve.worker import Lending, RayMissing, RayWorkers
+    from drkernel.serve.worker import Lending, RayWorkers
 
     token = os.environ.get("DRKERNEL_TOKEN")
     lending = Lending(url, token, name or "ray", slots, memory_bytes=memory[0], total_bytes=memory[1])
     stop = threading.Event()
-    try:
-        workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
-    except RayMissing as error:
-        print(f"drkernel worker: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     print(f"drkernel worker: the Ray cluster at {ray!r} works for {url}", flush=True)
@@ -308,12 +293,9 @@ def export(
     Example: drkernel store export drkernel-store.sqlite verdicts.parquet --status correct
     """
     if out.suffix not in (".jsonl", ".parquet"):
-        fail("store", f"{out}: the name must end in .jsonl or .parquet")
-    try:
-        with _open(store) as opened, replacing(out) as temporary:
-            count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
-    except OSError as error:
-        fail("store", f"cannot write {out}: {error}")
+        raise ConfigError(f"{out}: the name must end in .jsonl or .parquet")
+    with _open(store) as opened, replacing(out) as temporary:
+        count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
     print(f"{out}: {count} jobs")
 
 
@@ -358,7 +340,7 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        fail("store", "parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl")
+        raise ConfigError("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl") from None
     numbers = {"submitted", "finished", "speedup", "coverage"}
     names = (
         "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
@@ -379,4 +361,4 @@ def _open(path: Path) -> Any:
     try:
         return Store(path)
     except StoreError as error:
-        fail("store", str(error))
+        raise ConfigError(str(error)) from None

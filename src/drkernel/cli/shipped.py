@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -73,16 +72,12 @@ Examples:
 @recipes_app.command(help=RECIPES_HELP)
 def show_recipes(name: Annotated[str | None, typer.Argument(help="a recipe to print")] = None) -> None:
     """List, or print one."""
-    try:
-        if name is not None:
-            path = find_recipe(Path(name))
-            text = path.read_text(encoding="utf-8")  # a copy elsewhere has to find what it extends
-            print(text.replace("\nextends: ", f"\nextends: {path.parent.resolve()}/"), end="")
-            return
-        found = recipes()
-    except ConfigError as error:
-        print(f"drkernel recipes: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    if name is not None:
+        path = find_recipe(Path(name))
+        text = path.read_text(encoding="utf-8")  # a copy elsewhere has to find what it extends
+        print(text.replace("\nextends: ", f"\nextends: {path.parent.resolve()}/"), end="")
+        return
+    found = recipes()
     width = max(map(len, found))
     for each, path in found.items():
         print(f"{each:<{width}}  {purpose(path)}")
@@ -109,11 +104,7 @@ Example:
 @examples_app.command(help=EXAMPLES_HELP)
 def examples(into: Annotated[Path, typer.Argument(metavar="DIR", help="the folder; it is made if need be")]) -> None:
     """Copy what is not there yet."""
-    try:
-        written = sum(_copy(folder(name), into / name) for name in ("examples", "recipes"))
-    except (ConfigError, OSError) as error:
-        print(f"drkernel examples: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    written = sum(_copy(folder(name), into / name) for name in ("examples", "recipes"))
     print(f"{written} files written to {into / 'examples'} and {into / 'recipes'}")
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from drkernel.config import ConfigError
+
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
-USAGE = 2
 AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
 """one axis of a sweep"""
 SETTING = re.compile(r"[A-Za-z_]\w*=[\w,.]*")
@@ -116,18 +117,15 @@ def sim(
     given = list(args or ())
     for path in (file, *([compare] if compare else [])):
         if not path.is_file():
-            _usage(f"no such script: {path}")
+            raise ConfigError(f"no such script: {path}")
     if (sweep and compare) or ((sweep or compare) and trace):
-        _usage("--sweep and --compare are for themselves; --trace is of one run")
+        raise ConfigError("--sweep and --compare are for themselves; --trace is of one run")
     from drkernel.sim.spec import get_spec, in_host, own_card
 
-    try:
-        gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
-        gpu = in_host(gpu, host)
-    except ValueError as error:
-        _usage(str(error))
+    gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
+    gpu = in_host(gpu, host)
     if no_data and checks is not ChecksOption.auto:
-        _usage("--checks needs data: it does not go with --no-data")
+        raise ConfigError("--checks needs data: it does not go with --no-data")
     from drkernel.cli.terms import to_bytes
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk
@@ -162,26 +160,23 @@ def _axes(given: list[str]) -> dict[str, list[int]]:
     for text in given:
         found = AXIS.fullmatch(text)
         if found is None:
-            _usage(f"--sweep {text}: it is NAME=NUMBER,NUMBER,..., such as BLOCK=64,128")
+            raise ConfigError(f"--sweep {text}: it is NAME=NUMBER,NUMBER,..., such as BLOCK=64,128")
         axes[found.group(1)] = list(dict.fromkeys(int(number) for number in found.group(2).split(",")))
     return axes
 
 
 def _write(report: ScriptReport, trace: Path | None, html: Path | None) -> None:
     """Write the other requested outputs."""
-    try:
-        if trace is not None:
-            from drkernel.report.sim import trace_of_run, write_trace
+    if trace is not None:
+        from drkernel.report.sim import trace_of_run, write_trace
 
-            write_trace(trace, trace_of_run(report))
-            print(f"wrote {trace}", file=sys.stderr)
-        if html is not None:
-            from drkernel.report.sim import write_page
+        write_trace(trace, trace_of_run(report))
+        print(f"wrote {trace}", file=sys.stderr)
+    if html is not None:
+        from drkernel.report.sim import write_page
 
-            write_page(html, report)
-            print(f"wrote {html}", file=sys.stderr)
-    except OSError as error:
-        _usage(f"cannot write {error.filename}: {error.strerror}")
+        write_page(html, report)
+        print(f"wrote {html}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -196,12 +191,6 @@ def _output_on_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _usage(message: str) -> NoReturn:
-    """Print the problem and exit with the code of wrong usage."""
-    print(f"drkernel sim: {message}", file=sys.stderr)
-    raise SystemExit(USAGE)
 
 
 # ---- sweeps and comparisons
@@ -223,8 +212,7 @@ def run_sweep(
     try:
         found = sweep(file, axes, args, gpu=gpu, budget_bytes=budget)
     except ValueError as error:
-        print(f"drkernel sim: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise ConfigError(str(error)) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     print(found.model_dump_json(indent=2)) if as_json else Console(highlight=False).print(render_sweep(found))

@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     Graders = Callable[[], AbstractAsyncContextManager[Pool]]
 
 
-COLOURS = {
-    "correct": "green",
-    "hack": "magenta",
-    "unsupported": "blue",
-    "infra_error": "yellow",
-    "invalid_request": "yellow",
-}
-
-
 class LiveSolve:
     """A growing table of attempts on a terminal; otherwise one line each."""
 
@@ -110,12 +101,14 @@ class LiveSolve:
         return last if 0 < made < self.run.bench.config.breadth else last + 1
 
     def _cells(self, turn: Turn) -> list[str]:
+        from drkernel.report.render import STATUSES
+
         best = max((each.speedup or 0.0 for each in self.turns), default=0.0)
         star = " [bold yellow]*[/]" if turn.speedup is not None and turn.speedup >= best else ""
         status = turn.status
         return [
             turn.label(self.run.bench.config.breadth > 1),
-            f"[{COLOURS.get(status, 'red')}]{status.replace('_', ' ')}[/]{star}",
+            f"[{STATUSES[status].colour}]{status.replace('_', ' ')}[/]{star}",
             "" if turn.speedup is None else f"{times(turn.speedup)}x",
             "" if turn.coverage is None else f"{100 * turn.coverage:.0f}% own",
             f"{turn.reply.usage.total:,} tokens",
@@ -203,26 +196,23 @@ def solve(
     from drkernel.solve.config import tasks_hash
 
     terms.one_thread()
-    try:
-        check_pool(pool)
-        given = terms.parse(context.args)
-        if len(given.others) != 1:
-            raise ConfigError(f"give one REFERENCE; got {' '.join(given.others) or 'none'}")
-        config = terms.load("solve", given, tasks=given.others[0])
-        client = terms.open_answerer(config)
-        task = _task(config)
-        prompts = config.episode.texts()
-        directory = out or Path("runs") / ("solve-" + task.id.rpartition("/")[2])
-        terms.announce(config, quiet=as_json)
-        resolved = Resolved(model=client.name, tasks_hash=tasks_hash([task]), prompts_version=prompts.version)
-        with BenchRun(directory, config, resolved, [task], prompts) as run:
-            meter = terms.open_meter(config, client, directory)
-            with ExitStack() as stack:
-                total = to_bytes(total_memory_gib)
-                local = stack.enter_context(LocalPool(total_bytes=total)) if pool is None else None
-                result = _search_and_settle(run, task, meter, save, lambda: _graders(local, pool), quiet=as_json)
-    except ConfigError as error:
-        terms.fail("solve", str(error))
+    check_pool(pool)
+    given = terms.parse(context.args)
+    if len(given.others) != 1:
+        raise ConfigError(f"give one REFERENCE; got {' '.join(given.others) or 'none'}")
+    config = terms.load("solve", given, tasks=given.others[0])
+    client = terms.open_answerer(config)
+    task = _task(config)
+    prompts = config.episode.texts()
+    directory = out or Path("runs") / ("solve-" + task.id.rpartition("/")[2])
+    terms.announce(config, quiet=as_json)
+    resolved = Resolved(model=client.name, tasks_hash=tasks_hash([task]), prompts_version=prompts.version)
+    with BenchRun(directory, config, resolved, [task], prompts) as run:
+        meter = terms.open_meter(config, client, directory)
+        with ExitStack() as stack:
+            total = to_bytes(total_memory_gib)
+            local = stack.enter_context(LocalPool(total_bytes=total)) if pool is None else None
+            result = _search_and_settle(run, task, meter, save, lambda: _graders(local, pool), quiet=as_json)
     if as_json:
         print(json.dumps(result))
     raise SystemExit(0 if result["verified"] else 1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli import terms
+from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
     from drkernel.episode.renderer import Prompts
@@ -95,11 +96,11 @@ def show(
 
     tasks = _load(name, precision, None, None, match)
     if len(tasks) > 1:
-        terms.fail("tasks", f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
+        raise ConfigError(f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
     try:
         text = sized_reference(tasks[0], profile)
     except (KeyError, ValueError) as error:
-        terms.fail("tasks", str(error.args[0]))
+        raise ConfigError(str(error.args[0])) from None
     if source:
         print(text, end="" if text.endswith("\n") else "\n")
         return
@@ -176,7 +177,7 @@ def _gate(task: Task, profile: str | None, limits: ScaleLimits, seed: int, budge
     from drkernel.tasks.gate import admit, admit_thin
 
     if profile is not None and profile not in task.profiles:
-        terms.fail("tasks", f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
+        raise ConfigError(terms.no_profile(task, profile))
     profile = "tiny" if profile is None and "tiny" in task.profiles else profile
     return admit_thin(task, limits, seed, budget) if profile is None else admit(task, profile, seed, budget)
 
@@ -249,21 +250,17 @@ def _describe(task: Task, text: str) -> dict[str, Any]:
 
 def _load(spec: str, precision: Declared | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
     """Return the tasks of a spec that pass the filters; wrong specs and empty results end the command."""
-    from drkernel.tasks.errors import TaskError
     from drkernel.tasks.loaders import load_tasks
 
     declared: Precision | None = precision.value if precision else None  # type: ignore[assignment]
-    try:
-        tasks = load_tasks(spec, declared)
-    except TaskError as error:
-        terms.fail("tasks", str(error))
+    tasks = load_tasks(spec, declared)
     chosen = [
         task
         for task in tasks
         if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
     ]
     if not chosen:
-        terms.fail("tasks", f"none of the {len(tasks)} tasks of {spec} passes the filters")
+        raise ConfigError(f"none of the {len(tasks)} tasks of {spec} passes the filters")
     return chosen
 
 
@@ -318,18 +315,14 @@ def prompts(
     profile: Annotated[str | None, typer.Option(help="size profile of a built-in task (sim: tiny, cuda: full)")] = None,
 ) -> None:
     """Parse, load, print."""
-    from drkernel.config import ConfigError
     from drkernel.episode.renderer import FIELDS, Prompts
     from drkernel.solve.config import default_profile
 
-    try:
-        texts = Prompts.load(name, opening=_opening(opening))
-        if task is not None:
-            return _show_opening(texts, task, device, profile or default_profile(device))
-        if out is not None and any((out / f"{part}.txt").exists() for part in FIELDS):
-            raise ConfigError(f"{out} holds prompts already; give another directory or remove them first")
-    except ConfigError as error:
-        terms.fail("prompts", str(error))
+    texts = Prompts.load(name, opening=_opening(opening))
+    if task is not None:
+        return _show_opening(texts, task, device, profile or default_profile(device))
+    if out is not None and any((out / f"{part}.txt").exists() for part in FIELDS):
+        raise ConfigError(f"{out} holds prompts already; give another directory or remove them first")
     if out is not None:
         texts.save(out)
         print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}; version {texts.version}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from drkernel.config import ConfigError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
     from drkernel.episode.records import Answerer
     from drkernel.solve.config import BenchConfig
+    from drkernel.task import Task
 
 
 POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERNEL_TOKEN); default: this machine"
@@ -77,7 +78,6 @@ async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
 # ---- Reads a command's terms from its command line
 
 
-USAGE = 2
 SECRET = re.compile(r"api_?key|authorization|secret|password|(^|[._-])(access|auth|bearer)?_?token$", re.IGNORECASE)
 """Names of request fields that would hold a key."""
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -99,8 +99,6 @@ class Given:
 def parse(arguments: Sequence[str]) -> Given:
     """Sort arguments into files, keys and others. ``--key value``, ``--key=value`` and ``key=value`` are the same; a
     ``--key`` without a value is true. Raises :class:`ConfigError` for a second file."""
-    from drkernel.config import ConfigError
-
     config: Path | None = None
     overrides: list[str] = []
     others: list[str] = []
@@ -125,7 +123,6 @@ def parse(arguments: Sequence[str]) -> Given:
 
 def load(kind: str, given: Given, **keys: str) -> BenchConfig:
     """Load the config of ``bench`` or ``solve``; ``keys`` are further values. Raises :class:`ConfigError`."""
-    from drkernel.config import ConfigError
     from drkernel.solve.config import load_terms
 
     config = load_terms(kind, given.config, [*given.overrides, *(f"{key}={value}" for key, value in keys.items())])
@@ -187,24 +184,14 @@ def keys_help(kind: str) -> str:
     return "\b\n" + "\n".join(lines)
 
 
-def fail(command: str, message: str) -> NoReturn:
-    """Print the problem and exit with the code of wrong usage."""
-    print(f"drkernel {command}: {message}", file=sys.stderr)
-    raise SystemExit(USAGE)
-
-
 def printable(text: str) -> str:
     """Strip terminal control sequences from text of a model, an endpoint or a candidate."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def plain(error: Exception) -> str:
-    """Format a validation error as one line per option; other errors as they are."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+def no_profile(task: Task, profile: str) -> str:
+    """Say which size profiles a task has."""
+    return f"task {task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}"
 
 
 def counts(values: dict[str, int]) -> str:

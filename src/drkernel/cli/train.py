@@ -173,38 +173,34 @@ def train(
     from drkernel.rl.run.estimate import lacking
     from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 
-    try:
-        path, changes = _recipe_path(recipe, overrides or [], resume)
-        loaded = load_config(Recipe, path, changes)
-        if resume is not None:
-            loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
-        check_recipe(loaded)
-        check_pool(pool)
-        if engine != LOCAL:
-            from drkernel.engines import engines
+    path, changes = _recipe_path(recipe, overrides or [], resume)
+    loaded = load_config(Recipe, path, changes)
+    if resume is not None:
+        loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
+    check_recipe(loaded)
+    check_pool(pool)
+    if engine != LOCAL:
+        from drkernel.engines import engines
 
-            engines.check("--engine", engine, {})
-            raise SystemExit(engines.get(engine)(loaded, pool, dry_run))
-        if dry_run:
-            from drkernel.rl.run.estimate import dry_run as estimate
+        engines.check("--engine", engine, {})
+        raise SystemExit(engines.get(engine)(loaded, pool, dry_run))
+    if dry_run:
+        from drkernel.rl.run.estimate import dry_run as estimate
 
-            print(estimate(loaded))
-            return
-        directory = Path(loaded.runs) / loaded.name
-        if fresh and directory.exists():
-            raise ConfigError(f"{directory} exists; choose another name (name=...) or leave out --fresh")
-        if (done := _summary(directory)) is not None:
-            check_same_run(directory, loaded)
-            print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
-            _print_summary(done, directory)
-            return
-        if absent := lacking(loaded, judged_here=pool is None):
-            raise ConfigError("this machine lacks " + "; ".join(absent))
-        print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
-        raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
-    except ConfigError as error:
-        print(f"drkernel train: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        print(estimate(loaded))
+        return
+    directory = Path(loaded.runs) / loaded.name
+    if fresh and directory.exists():
+        raise ConfigError(f"{directory} exists; choose another name (name=...) or leave out --fresh")
+    if (done := _summary(directory)) is not None:
+        check_same_run(directory, loaded)
+        print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
+        _print_summary(done, directory)
+        return
+    if absent := lacking(loaded, judged_here=pool is None):
+        raise ConfigError("this machine lacks " + "; ".join(absent))
+    print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+    raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
 
 
 def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:

@@ -134,6 +134,8 @@ class Episode:
         self.policy = make_policy(config.context)
         self.task: Task | None = None
         self.settings = config.settings
+        self.known = 0.0
+        """the task's best speedup so far, of other conversations"""
         self.opening: list[Message] = []
         self.path: list[Turn] = []
         """Turns so far, in order."""
@@ -146,10 +148,13 @@ class Episode:
         self._branch = 0
         self._children: dict[str | None, int] = {}
 
-    async def reset(self, task: Task, seed: int | None = None) -> Observation:
-        """Start over with ``task``. ``seed`` makes the judge's draws repeatable; None keeps the settings' seed."""
+    async def reset(self, task: Task, seed: int | None = None, *, known: float = 0.0) -> Observation:
+        """Start over with ``task``. ``seed`` makes the judge's draws repeatable; None keeps the settings' seed.
+
+        What is faster than ``known`` and all before it is also compared exactly, if a share of the answers is.
+        """
         settings = self.config.settings if seed is None else self.config.settings.model_copy(update={"seed": seed})
-        self.task, self.settings = task, settings.for_task(task)
+        self.task, self.settings, self.known = task, settings.for_task(task), known
         self.opening = self.prompts.opening(task, self.settings)
         self.path, self.aside, self.shown, self.iteration, self.end = [], [], [], 1, None
         self._children = {}
@@ -205,7 +210,7 @@ class Episode:
             raise ValueError(f"cannot fork after {after} turns: there are {len(self.path)}")
         twin = Episode(self.pool, self.config, self.prompts)
         twin.task, twin.settings, twin.opening, twin._children = self.task, self.settings, self.opening, self._children
-        twin.path = self.path[:after]
+        twin.known, twin.path = self.known, self.path[:after]
         twin.aside = [turn for turn in self.aside if turn.number <= len(twin.path)]
         twin._branch = twin._reserve(twin.path[-1].id if twin.path else None)
         if len(twin.path) == len(self.path):
@@ -309,7 +314,11 @@ class Episode:
             code = extract_code(text)
         except ExtractError as error:
             return None, no_code_verdict(task, self.settings, text, str(error))
-        request = EvalRequest(task=task, candidate=code, settings=self.settings)
+        settings = self.settings
+        if 0 < settings.exact < 1:
+            best = max(self.known, *(turn.speedup or 0.0 for turn in (*self.path, *self.aside)), 0.0)
+            settings = settings.model_copy(update={"exact_above": best})
+        request = EvalRequest(task=task, candidate=code, settings=settings)
         return code, await self.pool.evaluate(request)
 
 

@@ -93,6 +93,10 @@ EXPLANATIONS: dict[str, Explanation] = {
         "the reference does not.",
         "Do the work for every value of the number; a path for one of them is not what the time is to be of.",
     ),
+    "constant_answer": Explanation(
+        "the task's answer is the same whatever its inputs and weights are: a constant would be as right.",
+        "Nothing in the candidate is at fault: the task needs an answer that follows its inputs.",
+    ),
     "data_dependent": Explanation(
         "at the task's own sizes what the candidate does depends on data, where the reference's work does not, so that "
         "its time there is not known.",

@@ -73,6 +73,9 @@ class EvalSettings(Config):
         description="share of right answers, chosen by a secret seed, that are also compared with the reference in "
         "finite fields, without a tolerance; 0: none",
     )
+    exact_above: float | None = Field(
+        None, ge=0, description="speedup from which every right answer is compared so, unless 'exact' is 0"
+    )
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )
@@ -108,19 +111,6 @@ class EvalRequest(Config):
     task: Task
     candidate: str = Field(description="Python source of the answer: defines ModelNew")
     settings: EvalSettings = EvalSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_version_1(cls, data: Any) -> Any:
-        """Read a request that a store or a client of an earlier release holds; those carry no version."""
-        if not isinstance(data, dict) or data.get("schema_version", 1) != 1:
-            return data
-        upgraded = {**data, "schema_version": 2}
-        task = data.get("task")
-        if isinstance(task, dict) and isinstance(origin := task.get("provenance"), dict):
-            kept = {key: value for key, value in origin.items() if key != "scaled"}
-            upgraded["task"] = {**task, "provenance": kept}
-        return upgraded
 
     @model_validator(mode="after")
     def _profile_of_the_task(self) -> EvalRequest:

@@ -16,27 +16,10 @@ from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name, size_
 from drkernel.episode.records import Turn, best_of
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
-from drkernel.report.render import Curve, empty_plot, line_plot, render, stacked_plot
+from drkernel.report.render import STATUSES, Curve, empty_plot, line_plot, render, stacked_plot
 from drkernel.report.solve import in_short
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
-MEANINGS = {
-    "correct": "right on every call, by its own kernels",
-    "incorrect": "ran, but an output was wrong",
-    "hack": "looked right but did not do the work: condemned by evidence",
-    "compile_error": "did not compile, or held no code",
-    "runtime_error": "raised an exception",
-    "timeout": "did not end in time",
-    "out_of_memory": "asked for more memory than the device has",
-    "unsupported": "in a language that the device cannot run: neither right nor wrong, outside fast_p",
-    "infra_error": "the grader failed; counts for nothing",
-    "invalid_request": "the task could not be graded; counts for nothing",
-}
-"""The meaning of each status, for readers who have never seen one; in the order of the plots."""
-STATUS_COLORS = {
-    "correct": "#23814c", "incorrect": "#c06a1a", "hack": "#7d3aa0", "compile_error": "#b3362c",
-    "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560", "unsupported": "#3b6ea5",
-}  # fmt: skip
 SHOWN_ANSWERS = 1200
 """Answers that are shown in full; more would make the page too heavy to open."""
 Row = dict[str, Any]
@@ -70,7 +53,7 @@ def page(bench: Bench) -> str:
         size_lines=size_lines(summary["sizes"]),
         thresholds=[fast_name(p) for p in THRESHOLDS],
         curves=_curves(bench, summary) if "last" in summary else [],
-        meanings=MEANINGS,
+        meanings={name: look.meaning for name, look in STATUSES.items()},
         hacks=_hacks(summary) if "last" in summary else [],
         cells_rem=f"{3.3 * min(5, episode.turns * bench.config.breadth):.1f}",
         rows=_tasks(bench, summary["sizes"]["by_task"]),
@@ -133,11 +116,11 @@ def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:
         plots.append((title, plot))
     made = [turn for key in bench.keys for turn in bench.played.turns(key)]
     counts = [Counter[str](turn.status for turn in made if turn.number == number) for number in turns]
-    names = [name for name in MEANINGS if any(count[name] for count in counts)]
+    names = [name for name in STATUSES if any(count[name] for count in counts)]
     shares: dict[str, Sequence[float]] = {
         name.replace("_", " "): [count[name] / max(1, sum(count.values())) for count in counts] for name in names
     }
-    colors = [STATUS_COLORS.get(name, "var(--dim)") for name in names]
+    colors = [STATUSES[name].fill for name in names]
     plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers", colors=colors)
     return [*plots, ("Verdicts", plot)]
 
@@ -165,12 +148,6 @@ def _tasks(bench: Bench, sizes: Row) -> list[Row]:
     return rows
 
 
-WORDS = {
-    "incorrect": "wrong", "compile_error": "compile", "runtime_error": "fails", "timeout": "timeout",
-    "out_of_memory": "memory", "hack": "hack", "unsupported": "unsupported",
-}  # fmt: skip
-
-
 def _cell(turn: Turn, link: str | None) -> Row:
     """One answer: as small as it can be read, and in full under ``link`` where it has one."""
     status = turn.status
@@ -180,7 +157,7 @@ def _cell(turn: Turn, link: str | None) -> Row:
         "status": status,
         "slow": turn.speedup is not None and turn.speedup <= 1,
         "title": f"turn {turn.number}: {status.replace('_', ' ')} {speed}".strip(),
-        "word": "no code" if turn.code is None else speed or WORDS.get(status, "right"),
+        "word": "no code" if turn.code is None else speed or STATUSES[status].word,
         "short": in_short(turn.verdict),
         "sizes": sizes_text(turn.verdict),
         "link": link,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -26,6 +26,38 @@ from pygments.lexers import PythonLexer
 from drkernel.gym.feedback import duration, number, of_roofline, percent, times, told_apart
 from drkernel.verdict import printable
 
+
+class StatusLook(NamedTuple):
+    """How a verdict's status is shown."""
+
+    word: str
+    """in a cell without a speedup"""
+    colour: str
+    """in the terminal"""
+    fill: str
+    """on pages"""
+    meaning: str
+    """for readers who have never seen one"""
+
+
+STATUSES = {
+    "correct": StatusLook("right", "green", "var(--c3)", "right on every call, by its own kernels"),
+    "incorrect": StatusLook("wrong", "red", "var(--c2)", "ran, but an output was wrong"),
+    "hack": StatusLook(
+        "hack", "magenta", "var(--c4)", "looked right but did not do the work: condemned by evidence"
+    ),
+    "compile_error": StatusLook("compile", "red", "var(--c1)", "did not compile, or held no code"),
+    "runtime_error": StatusLook("fails", "red", "var(--c5)", "raised an exception"),
+    "timeout": StatusLook("timeout", "red", "var(--c6)", "did not end in time"),
+    "out_of_memory": StatusLook("memory", "red", "var(--c7)", "asked for more memory than the device has"),
+    "unsupported": StatusLook(
+        "unsupported", "blue", "var(--c8)",
+        "in a language that the device cannot run: neither right nor wrong, outside fast_p",
+    ),
+    "infra_error": StatusLook("right", "yellow", "var(--dim)", "the grader failed; counts for nothing"),
+    "invalid_request": StatusLook("right", "yellow", "var(--dim)", "the task could not be graded; counts for nothing"),
+}  # fmt: skip
+"""in the order of the plots, from the bottom up"""
 NEAR = 3
 """Equal lines that are shown around a change."""
 

@@ -16,7 +16,7 @@ from drkernel.config import ConfigError
 from drkernel.episode.meter import read_rows
 from drkernel.episode.metrics import size_lines
 from drkernel.gym.feedback import times
-from drkernel.report.render import Curve, line_plot, render, scatter_plot, stacked_plot
+from drkernel.report.render import STATUSES, Curve, line_plot, render, scatter_plot, stacked_plot
 
 Row = dict[str, Any]
 
@@ -75,20 +75,6 @@ def _rows(path: Path) -> list[Row]:
 
 Plot = tuple[str, Markup]
 """a title and its picture"""
-_STATUS = {
-    "correct": "var(--c3)",
-    "incorrect": "var(--c2)",
-    "compile_error": "var(--c1)",
-    "runtime_error": "var(--c5)",
-    "timeout": "var(--c6)",
-    "out_of_memory": "var(--c7)",
-    "hack": "var(--c4)",
-    "unsupported": "var(--c8)",
-    "infra_error": "var(--dim)",
-    "invalid_request": "var(--dim)",
-}
-"""statuses from the bottom of the plot up, with their colours"""
-
 _FIGURES = (
     ("fast_0", "correct (fast_0)"),
     ("fast_1", "faster than PyTorch (fast_1)"),
@@ -224,7 +210,7 @@ def _status_and_coverage(data: RunData) -> list[Plot]:
     rl = data.stage("rl")
     steps = [row["step"] for row in rl]
     seen = {name for row in rl for name in row.get("status") or {}}
-    names = [name for name in _STATUS if name in seen] + sorted(seen - set(_STATUS))
+    names = [name for name in STATUSES if name in seen]
     totals = [sum((row.get("status") or {}).values()) or 1 for row in rl]
     series: dict[str, Sequence[float]] = {
         name: [(row.get("status") or {}).get(name, 0) / total for row, total in zip(rl, totals, strict=True)]
@@ -233,7 +219,7 @@ def _status_and_coverage(data: RunData) -> list[Plot]:
     return [
         (
             "Verdicts of all turns (training tasks)",
-            stacked_plot(steps, series, y_label="share", colors=[_STATUS.get(name, "var(--dim)") for name in names]),
+            stacked_plot(steps, series, y_label="share", colors=[STATUSES[name].fill for name in names]),
         ),
         (
             "Coverage against speedup of correct answers (dashed: 1.2×)",

@@ -25,22 +25,10 @@ from drkernel.gym.feedback import (
     told_apart,
 )
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
-from drkernel.report.render import render
+from drkernel.report.render import STATUSES, render
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import OWN_FILE, Finding, Profile, ProfileRow, Verdict
 
-COLOURS = {
-    "correct": "green",
-    "incorrect": "red",
-    "compile_error": "red",
-    "runtime_error": "red",
-    "timeout": "red",
-    "out_of_memory": "red",
-    "hack": "magenta",
-    "unsupported": "blue",
-    "infra_error": "yellow",
-    "invalid_request": "yellow",
-}
 SEVERITY = {"hack": ("magenta", "hack"), "bug": ("red", "bug"), "note": ("cyan", "note")}
 OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
 BAR = 14
@@ -79,7 +67,9 @@ def _kind(profile: Profile) -> str:
 
 def _headline(verdict: Verdict) -> Text:
     line = Text()
-    line.append(f" {verdict.status.upper().replace('_', ' ')} ", style=f"bold reverse {COLOURS[verdict.status]}")
+    line.append(
+        f" {verdict.status.upper().replace('_', ' ')} ", style=f"bold reverse {STATUSES[verdict.status].colour}"
+    )
     line.append(f"  {verdict.task_id}", style="bold")
     if verdict.speedup is not None and verdict.timing is not None and verdict.reference_timing is not None:
         speedup = verdict.speedup

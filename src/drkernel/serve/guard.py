@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drkernel.config import ConfigError
 from drkernel.verdict import printable
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
@@ -37,7 +38,7 @@ SECURITY_HEADERS = {
 }
 
 
-class GuardError(ValueError):
+class GuardError(ConfigError):
     """The service must not start with this configuration; the message says what to change."""
 
 
@@ -327,15 +328,15 @@ def server(application: Any, *, header_s: float = HEADER_S, drain_s: float = 5.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket listening at this address. Raises ``OSError``."""
+    """Return a socket listening at this address. Raises :class:`GuardError`."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
         listener.listen(2048)  # clients that connect before the server runs wait instead of being refused
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise GuardError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
     return listener
 
 

@@ -23,7 +23,6 @@ from typing import IO, Any, Literal
 
 from pydantic import ValidationError
 
-from drkernel.base.files import replacing
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.protocol import (
     EvalJob,
@@ -50,7 +49,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     state TEXT NOT NULL,
     task_id TEXT NOT NULL,
     device TEXT NOT NULL,
-    kind TEXT NOT NULL DEFAULT '', -- of the device: what stands before its colon
+    kind TEXT NOT NULL,           -- of the device: what stands before its colon
     request BLOB NOT NULL,        -- zlib of the request's JSON
     submitted REAL NOT NULL,
     started REAL,
@@ -92,19 +91,6 @@ CREATE TRIGGER IF NOT EXISTS jobs_deleted AFTER DELETE ON jobs BEGIN
 END;
 """
 
-_FROM_1 = """
-ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT '';
-UPDATE jobs SET kind = substr(device, 1, instr(device || ':', ':') - 1);
-DROP INDEX IF EXISTS jobs_queue;
-DROP INDEX IF EXISTS jobs_task;
-DELETE FROM tally;
-INSERT INTO tally SELECT 'state', state, COUNT(*) FROM jobs GROUP BY state;
-INSERT INTO tally SELECT 'status', status, COUNT(*) FROM jobs WHERE status IS NOT NULL GROUP BY status;
-INSERT INTO tally SELECT 'sequence', '', COALESCE(MAX(sequence), 0) FROM jobs;
-"""
-
-_FROM_2 = "ALTER TABLE jobs ADD COLUMN result TEXT;"
-
 
 def claim(store: Path) -> IO[bytes]:
     """Take the exclusive right to serve a store, held until the file is closed or the process ends, in whatever way."""
@@ -118,59 +104,17 @@ def claim(store: Path) -> IO[bytes]:
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the tables, or migrate those of an earlier version, with a copy of the file beside it (``NAME.v3``).
-
-    Raises :class:`StoreError`, and changes nothing, for a version that is not known or a record that cannot be read.
-    """
-    found = _version(db)
-    if found is None:
-        first = f"INSERT INTO meta VALUES ({SCHEMA_VERSION}); INSERT INTO tally VALUES ('sequence', '', 0);"
-        db.executescript(f"BEGIN IMMEDIATE; {TABLES} {first} {INDEXES} COMMIT;")
-    elif not 1 <= found <= SCHEMA_VERSION:
-        raise StoreError(f"{path} is a store of version {found}; this program reads 1 to {SCHEMA_VERSION}")
-    elif found < SCHEMA_VERSION:
-        with claim(path):
-            if _version(db) == found:
-                _migrate(db, path, found)
-
-
-def _version(db: sqlite3.Connection) -> int | None:
+    """Create the tables, or raise :class:`StoreError` for those of another version."""
     known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
     row = db.execute("SELECT version FROM meta").fetchone() if known else None
-    return None if row is None else int(row[0])
-
-
-def _migrate(db: sqlite3.Connection, path: Path, found: int) -> None:
-    with replacing(path.with_name(f"{path.name}.v{found}")) as backup:
-        db.execute("VACUUM INTO ?", (str(backup),))
-    steps = [TABLES, *([_FROM_1] if found < 2 else []), *([_FROM_2] if found < 3 else []), INDEXES]
-    try:
-        db.executescript("\n".join(["BEGIN IMMEDIATE;", *steps]))
-        for (job_id,) in db.execute("SELECT id FROM jobs").fetchall():
-            blobs = db.execute("SELECT request, verdict FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            try:
-                now = _rewritten(*blobs)
-            except (ValidationError, zlib.error) as error:
-                why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-                raise StoreError(
-                    f"{path} is a store of version {found}, and its job {job_id} cannot be read by this version of "
-                    f"drkernel ({why}); the store is as it was"
-                ) from error
-            db.execute("UPDATE jobs SET request = ?, verdict = ?, result = ? WHERE id = ?", (*now, job_id))
-        db.execute("UPDATE meta SET version = ?", (SCHEMA_VERSION,))
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-
-
-def _rewritten(request: bytes, verdict: bytes | None) -> tuple[bytes, bytes | None, str | None]:
-    """Return the records of a job, and its result in short, in the present version."""
-    asked = packed(EvalRequest.model_validate_json(zlib.decompress(request)))
-    if verdict is None:
-        return asked, None, None
-    judged = Verdict.model_validate_json(zlib.decompress(verdict))
-    return asked, packed(judged), JobResult.of(judged).model_dump_json()
+    if row is None:
+        first = f"INSERT INTO meta VALUES ({SCHEMA_VERSION}); INSERT INTO tally VALUES ('sequence', '', 0);"
+        db.executescript(f"BEGIN IMMEDIATE; {TABLES} {first} {INDEXES} COMMIT;")
+    elif row[0] != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} is a store of version {row[0]}; this program reads {SCHEMA_VERSION}: choose another --store, and "
+            "export this one with the drkernel that wrote it"
+        )
 
 
 def waiting_kinds(db: sqlite3.Connection) -> list[str]:
@@ -219,7 +163,7 @@ class Store:
     """One SQLite file in WAL mode. Thread-safe; a context manager."""
 
     def __init__(self, path: Path | str):
-        """Open or create the store; one of an earlier version is migrated, see :func:`prepare`.
+        """Open or create the store.
 
         Raises:
             StoreError: the file cannot be opened, or holds what this version cannot read.

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
+from drkernel.config import ConfigError
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.client import AsyncClient, ServiceError
 from drkernel.serve.protocol import CompleteAnswer, LeaseAnswer, not_evaluated
@@ -148,7 +149,7 @@ MakePool = Callable[[int], Pool]
 """makes the pool of a worker with this many slots"""
 
 
-class RayMissing(RuntimeError):
+class RayMissing(ConfigError):
     """Ray is not installed, or the cluster cannot be reached; the message says what to do."""
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import json
 import linecache
+import os
 import runpy
 import sys
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +34,7 @@ from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.tensor import DeviceTensor
+from drkernel.sim.spec import card_data, learn_card
 from drkernel.verdict import LaunchDetail, Profile
 from ttir_executor.compiled import SimFinding
 from ttir_executor.running import interruptible
@@ -197,7 +201,8 @@ def run_script(
     ) as dev:  # fmt: skip
         with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
             dev.engine.run_script(lazy=checks != "full")
-            error = _run(path, args, source)
+            with _given_to_children(gpu, checks, data_free):
+                error = _run(path, args, source)
         peak = int(dev.engine.query("peak_bytes"))
     return _report(path, dev, error, peak, time.perf_counter() - started, trace)
 
@@ -379,6 +384,57 @@ def _merged(findings: Sequence[SimFinding]) -> Iterator[ScriptFinding]:
         first = merged.get(key) or ScriptFinding(**asdict(finding))
         merged[key] = first.model_copy(update={"count": count})
     yield from sorted(merged.values(), key=lambda finding: finding.severity)
+
+
+# ---- processes that the script starts
+
+_CHILD = "DRKERNEL_SIM_CHILD"
+_ENTRY = Path(__file__).parent / "child"
+"""folder of the module that a child's Python imports first"""
+_ATTACHED: list[ExitStack] = []
+
+
+@contextmanager
+def _given_to_children(gpu: str, checks: str, data_free: DataFree | None) -> Iterator[None]:
+    """Give Python processes that are started meanwhile a GPU of the same kind each, by their environment."""
+    terms = {"gpu": gpu, "card": card_data(gpu), "checks": checks, "data_free": data_free and data_free.model_dump()}
+    before = {name: os.environ.get(name) for name in (_CHILD, "PYTHONPATH")}
+    os.environ[_CHILD] = json.dumps(terms)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ENTRY), *filter(None, [before["PYTHONPATH"]])])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def join_script(terms: str) -> None:
+    """Attach this process, which a script has started, to a GPU of its own until it ends.
+
+    What its kernels have printed, and the sanitizer's errors, are written at its end; its times are nobody's.
+    """
+    values = json.loads(terms)
+    learn_card(values["card"])
+    data_free = values["data_free"] and DataFree.model_validate(values["data_free"])
+    budget = default_budget(SCRIPT_SHARE)
+    attached = ExitStack()  # never closed: what ends after this function may still use the device
+    dev = attached.enter_context(
+        device(values["gpu"], checks=values["checks"], data_free=data_free, budget_bytes=budget)
+    )
+    dev.engine.run_script(lazy=values["checks"] != "full")
+
+    def end() -> None:
+        print(*dev.prints, sep="\n", end="\n" * bool(dev.prints), flush=True)
+        for finding in _merged(dev.findings):
+            if finding.severity == "error":
+                at = f"{finding.file}:{finding.line}"
+                print(f"drkernel sim: {finding.kind} in {finding.kernel} ({at}): {finding.message}", file=sys.stderr)
+
+    atexit.register(end)
+    _ATTACHED.append(attached)
 
 
 # ---- comparisons without data

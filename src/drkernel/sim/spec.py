@@ -22,7 +22,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from drkernel.config import Config, did_you_mean
+from drkernel.config import Config, ConfigError, did_you_mean
 
 
 class GPUSpec(Config):
@@ -146,13 +146,13 @@ def known_gpus() -> list[str]:
 def get_spec(name: str) -> GPUSpec:
     """Return the spec of a GPU by its short name, with ``@HOST`` in that host.
 
-    Raises ``ValueError`` listing the known ones.
+    Raises :class:`ConfigError` listing the known ones.
     """
     key, _, host = name.lower().partition("@")
     spec = _load(key) if key in _shipped() else _own_cards().get(key)
     if spec is None:
         known = known_gpus()
-        raise ValueError(f"no GPU named {name!r}; there are: {', '.join(known)}{did_you_mean(key, known)}")
+        raise ConfigError(f"no GPU named {name!r}; there are: {', '.join(known)}{did_you_mean(key, known)}")
     return _in_host(spec, host) if host else spec
 
 
@@ -164,30 +164,30 @@ def known_hosts() -> tuple[str, ...]:
 def host_name(given: str) -> str:
     """Return a host's name, or seconds of one small operator there ("12.5us", "1.25e-5"), as a card's name takes it.
 
-    Raises ``ValueError`` for anything else.
+    Raises :class:`ConfigError` for anything else.
     """
     seconds, known = _SECONDS.fullmatch(given.strip().lower()), known_hosts()
     if given.lower() in known:
         return given.lower()
     if seconds is None:
         hint = did_you_mean(given, known)
-        raise ValueError(
+        raise ConfigError(
             f"no host named {given!r}; there are: {', '.join(known)}, or the seconds of one small operator there, "
             f"such as 12.5us{hint}"
         )
     micros = float(seconds[1]) * {"us": 1.0, "ms": 1e3, "s": 1e6, None: 1e6}[seconds[2]]
     if not 0.5 <= micros <= 5e3:
-        raise ValueError(f"a small operator in {given}: between 0.5us and 5ms")
+        raise ConfigError(f"a small operator in {given}: between 0.5us and 5ms")
     return f"{micros:.4g}us"
 
 
 def in_host(name: str, host: str | None) -> str:
     """Return the name of a card or a device with a host behind it, if one is given.
 
-    Raises ``ValueError``: no such host, or a device that has its own.
+    Raises :class:`ConfigError`: no such host, or a device that has its own.
     """
     if host is not None and ("@" in name or name.startswith("cuda")):
-        raise ValueError(f"--host: {name} has a host")
+        raise ConfigError(f"--host: {name} has a host")
     return name if host is None else f"{name}@{host_name(host)}"
 
 
@@ -244,20 +244,20 @@ def own_card(path: Path) -> str:
     of a ``base``, a built-in card. The name ends in a digest of the values, so that a stored verdict of another version
     of the file is never mistaken for this one's.
 
-    Raises ``ValueError``, which names the file and the field.
+    Raises :class:`ConfigError`, which names the file and the field.
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read the card {path}: {error}") from None
+        raise ConfigError(f"cannot read the card {path}: {error}") from None
     try:
         spec = _spec(_stem(path), _checked(raw, path))
         _check(spec)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'card'}: {one['msg']}" for one in error.errors())
-        raise ValueError(f"{path}: {wrong}") from None
-    except _Wrong as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {wrong}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     values = spec.model_dump_json(exclude={"name", "sources"})
     name = f"{spec.name}-{hashlib.sha256(values.encode()).hexdigest()[:8]}"
     cards = {**_own_cards(), name: spec.model_copy(update={"name": name})}
@@ -277,40 +277,36 @@ def learn_card(data: dict[str, Any] | None) -> None:
         _own[data["name"]] = GPUSpec.model_validate(data)
 
 
-class _Wrong(Exception):
-    """The fault of a user's own card."""
-
-
 def _stem(path: Path) -> str:
     name = path.stem.lower()
     if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", name):
-        raise _Wrong("the file's name is the card's: letters, digits and underscores, at most 32")
+        raise ConfigError("the file's name is the card's: letters, digits and underscores, at most 32")
     return name
 
 
 def _checked(raw: Any, path: Path) -> _Raw:
     """The file's entries over its base's, each with a value and a source."""
     if not isinstance(raw, dict):
-        raise _Wrong("a card is a mapping with 'base', 'fields' and 'peak'")
+        raise ConfigError("a card is a mapping with 'base', 'fields' and 'peak'")
     unknown = sorted(set(map(str, raw)) - {"base", *_PARTS})
     if unknown:
-        raise _Wrong(f"unknown key {unknown[0]!r}; a card has 'base', 'citations', 'fields' and 'peak'")
+        raise ConfigError(f"unknown key {unknown[0]!r}; a card has 'base', 'citations', 'fields' and 'peak'")
     base = raw.get("base")
     if base is not None and base not in _shipped():
-        raise _Wrong(f"no base named {base!r}; there are: {', '.join(_shipped())}")
+        raise ConfigError(f"no base named {base!r}; there are: {', '.join(_shipped())}")
     citations = dict(raw.get("citations") or {})
     parts: _Raw = {"citations": citations, "fields": {}, "peak": {}}
     for part in ("fields", "peak"):
         given = raw.get(part) or {}
         if not isinstance(given, dict):
-            raise _Wrong(f"{part}: a mapping of names to values is needed")
+            raise ConfigError(f"{part}: a mapping of names to values is needed")
         for name, entry in given.items():
             parts[part][name] = _entry(f"{part}.{name}", entry, citations, path)
     fields = set(GPUSpec.model_fields) - {"name", "host", "peak", "sources"}
     stray = sorted(set(map(str, parts["fields"])) - fields)
     if stray:
         near = difflib.get_close_matches(stray[0], fields, 1)
-        raise _Wrong(f"fields.{stray[0]}: no such field" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ConfigError(f"fields.{stray[0]}: no such field" + (f"; did you mean {near[0]!r}?" if near else ""))
     return _over(_text(base or "_common"), parts)
 
 
@@ -318,7 +314,7 @@ def _entry(name: str, entry: Any, citations: dict[str, str], path: Path) -> dict
     """A value with its source; without one it is the file's own."""
     own = {"value": entry} if not isinstance(entry, dict) else dict(entry)
     if "value" not in own or set(own) - {"value", "source"}:
-        raise _Wrong(f"{name}: give a value, or {{value: ..., source: ...}}")
+        raise ConfigError(f"{name}: give a value, or {{value: ..., source: ...}}")
     if "source" not in own:
         own["source"] = citations.setdefault(path.name, f"the user's own file {path.name}") and path.name
     elif own["source"] not in citations:
@@ -333,20 +329,20 @@ def _check(spec: GPUSpec) -> None:
     """Raise for values that no card can have."""
     missing = sorted(set(_load("h100").peak) - set(spec.peak))
     if missing:
-        raise _Wrong(f"peak.{missing[0]}: missing")
+        raise ConfigError(f"peak.{missing[0]}: missing")
     wrong = next((unit for unit, rate in spec.peak.items() if not (rate > 0 and math.isfinite(rate))), None)
     if wrong is not None:
-        raise _Wrong(f"peak.{wrong}: must be a positive number")
+        raise ConfigError(f"peak.{wrong}: must be a positive number")
     if spec.max_smem_per_block > spec.smem_per_sm:
-        raise _Wrong("max_smem_per_block: more than smem_per_sm")
+        raise ConfigError("max_smem_per_block: more than smem_per_sm")
     if spec.clock_hz > spec.boost_clock_hz:
-        raise _Wrong("clock_hz: more than boost_clock_hz")
+        raise ConfigError("clock_hz: more than boost_clock_hz")
     if spec.l2_bandwidth < spec.hbm_bandwidth:
-        raise _Wrong("l2_bandwidth: less than hbm_bandwidth (both are bytes a second)")
+        raise ConfigError("l2_bandwidth: less than hbm_bandwidth (both are bytes a second)")
     if not 1e9 < spec.hbm_bandwidth < 1e15:
-        raise _Wrong("hbm_bandwidth: not in bytes a second")
+        raise ConfigError("hbm_bandwidth: not in bytes a second")
     if not 1e7 < spec.clock_hz < 1e11:
-        raise _Wrong("clock_hz: not in Hz")
+        raise ConfigError("clock_hz: not in Hz")
 
 
 _own_cards()  # while the environment is that of the process that read them

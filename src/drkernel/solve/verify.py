@@ -55,7 +55,8 @@ async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool
     Returned in the order they were tried; the best of them is :func:`winner`.
     """
     # a fresh seed, so that a service that graded the same source before cannot answer from its store
-    terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks)}
+    exact = float(settings.exact > 0)
+    terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks), "exact": exact}
     strict = settings.for_task(task).model_copy(update=terms)
     tried: list[Verified] = []
     for turn in by_speed(turns)[:TRIED]:

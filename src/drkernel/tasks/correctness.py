@@ -89,6 +89,20 @@ def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) ->
     return Correctness(checked_calls=1, passed_calls=int(passed), max_error=worst, mismatch=mismatch, message=message)
 
 
+def declared_values(oracle: Oracle) -> list[RawOutput]:
+    """The reference's own outputs as a candidate would return them."""
+    return [
+        None if out.python_type == "NoneType" else out.declared if out.python_type == "Tensor" else out.declared.item()
+        for out in oracle.outputs
+    ]
+
+
+def same_answer(oracles: Sequence[Oracle], rule: ToleranceRule) -> bool:
+    """Whether the answers to several draws of everything are one within tolerance: a constant, for these draws."""
+    first, *others = oracles
+    return bool(others) and all(compare(declared_values(first), other, rule).passed_calls for other in others)
+
+
 def precision_class(
     actual: Sequence[RawOutput],
     oracle: Oracle,

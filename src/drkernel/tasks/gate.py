@@ -5,8 +5,8 @@ the first row repeated, the reference in the next lower precision, the reference
 one output at a time, with the other outputs right, and is judged on several calls exactly as a candidate is. If a
 control passes all of them, the task is *ill-conditioned*, and the report names the control with its numbers. A task is
 also ill-conditioned when its reference fails against itself, or fails when computed honestly in another order
-(reorder.py). Parameters and inputs without any influence are only noted, because leaving them out is a correct
-simplification.
+(reorder.py), or when its answer is a constant. Parameters and inputs on which the answer does not depend, which exact
+arithmetic shows, or hardly, are noted by name: leaving the first out is a correct simplification.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -23,9 +24,10 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from drkernel.config import Config
+from drkernel.sim.exact.dependence import BoundCall
 from drkernel.sim.gpu.budget import default_budget, size_in_words
 from drkernel.task import Task
-from drkernel.tasks.correctness import compare
+from drkernel.tasks.correctness import compare, same_answer
 from drkernel.tasks.cost import ScaleLimits, judged_bytes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
@@ -47,6 +49,9 @@ GATED = ScaleLimits(bytes=2 << 20, flops=4e7)
 
 MOST_PARAMETERS = 64
 """Up to so many parameters are tried one by one for influence: each costs a forward."""
+
+SECONDS = 2.0
+"""of processor time, for what an answer does not depend on in one call"""
 
 _LOWER_DTYPE = {"fp64": torch.float32, "fp32": torch.float16, "tf32": torch.bfloat16, "fp16": torch.bfloat16}
 
@@ -93,6 +98,7 @@ def admit(task: Task, profile: str | None, seed: int = 0, budget: int | None = N
         calls = [instance.draw_call(seed + 1 + index, variant) for index, variant in enumerate(CALLS)]
         reasons = _input_faults(problem.reference, seed + 1) + _reference_faults(instance, calls)
         controls = tuple(_run_controls(instance, calls, seed))
+        reasons += _constant_answer(instance, calls, seed)
         notes = tuple(_notes(instance, calls, seed))
     except TaskError as error:
         return _unusable(task, profile, str(error), start)
@@ -187,6 +193,14 @@ def _reference_faults(instance: Instance, calls: list[ReferenceCall]) -> list[st
         if result.passed_calls == 0:
             faults.append(f"an honest reordering fails on {call.variant} inputs: {result.message}")
     return list(dict.fromkeys(faults))
+
+
+def _constant_answer(instance: Instance, calls: list[ReferenceCall], seed: int) -> list[str]:
+    """Object to an answer that is the same whatever the inputs and weights are."""
+    other = instance.problem.instance(seed + 7).oracle(calls[0].inputs)
+    if not same_answer([*(call.oracle for call in calls), other], instance.rule):
+        return []
+    return [f"the answer is a constant, for the {len(calls) + 1} draws that were taken: it earns no speedup"]
 
 
 def _run_controls(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterator[ControlResult]:
@@ -331,24 +345,48 @@ def _notes(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterato
         elif weakened.without:
             lacking = " or ".join(weakened.without)
             yield f"{weakened.variant} inputs used without {lacking}: the reference is fragile there"
+    yield from _insensitive(instance, calls, seed)
+
+
+def _insensitive(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterator[str]:
+    """Name what the answer does not depend on, exactly or within tolerance, in any of the calls."""
     other = instance.problem.instance(seed + 7)
-    parameters = dict(instance.model.named_parameters())
+    parameters = {name: value for name, value in instance.model.named_parameters() if value.numel()}
     if len(parameters) > MOST_PARAMETERS:
         yield f"its {len(parameters)} parameters were not tried one by one"
         parameters = {}
-    for name, parameter in parameters.items():
+    quiet: dict[str, str] = {}
+    for name in parameters:
         changed = copied(instance.model)
         with torch.no_grad():
             changed.get_parameter(name).copy_(other.model.get_parameter(name))
-        if parameter.numel() and _no_influence(instance, changed, call, call.inputs):
-            yield f"parameter {name} has no influence on the outputs"
-    fresh = instance.problem.reference.draw_inputs(seed + 2000)
-    for place, value in enumerate(call.inputs):
-        if not isinstance(value, torch.Tensor) or value.numel() == 0 or torch.equal(value, fresh[place]):
+        if all(_no_influence(instance, changed, call, call.inputs) for call in calls):
+            quiet[name] = f"parameter {name}"
+    reference = instance.problem.reference
+    names = dict(enumerate(reference.argument_names()))
+    fresh = [reference.draw_inputs(seed + 2000 + number) for number in range(len(calls))]
+    for place, value in enumerate(calls[0].inputs):
+        if not isinstance(value, torch.Tensor) or value.numel() == 0 or torch.equal(value, fresh[0][place]):
             continue
-        inputs = [*call.inputs[:place], fresh[place], *call.inputs[place + 1 :]]
-        if _no_influence(instance, instance.model, call, inputs):
-            yield f"input {place} has no influence on the outputs"
+        swapped = [[*c.inputs[:place], one[place], *c.inputs[place + 1 :]] for c, one in zip(calls, fresh, strict=True)]
+        pairs = zip(calls, swapped, strict=True)
+        if all(_no_influence(instance, instance.model, call, inputs) for call, inputs in pairs):
+            quiet[names.get(place, str(place))] = f"input {names.get(place, place)}"
+    ignored, draws = set(quiet), f"the {len(calls)} draws that were taken"
+    for number, (call, others) in enumerate(zip(calls, fresh, strict=True)):
+        state, drawn = (dict(one.model.named_parameters()) for one in (instance, other))
+        bound = BoundCall(partial(_run, instance.model), call.inputs, others, state, drawn, [*names.values()])
+        try:
+            ignored &= bound.ignored_by([bound.values], seed + number, time.thread_time() + SECONDS, ignored)[0]
+        except Exception:  # what cannot be evaluated is not known to be ignored
+            ignored.clear()
+    for name, what in quiet.items():
+        known = name in ignored
+        yield (
+            f"the answer does not depend on {what}, exactly, for {draws}"
+            if known
+            else (f"{what} moves the answer by less than the tolerance, for {draws}")
+        )
 
 
 def _no_influence(instance: Instance, model: nn.Module, call: ReferenceCall, inputs: list[Any]) -> bool:

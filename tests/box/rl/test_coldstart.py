@@ -165,13 +165,13 @@ def test_the_real_judge_agrees_with_the_teacher(tmp_path):
     async def write():
         pool = LocalPool(slots=2)
         try:
-            return await write_coldstart(config(6), pool, tmp_path / "cold.jsonl")
+            return await write_coldstart(config(2), pool, tmp_path / "cold.jsonl")
         finally:
             await pool.close()
 
     summary = asyncio.run(write())
     rows = load_rows(tmp_path / "cold.jsonl")
-    assert summary.dropped == {} and len(rows) == 6
+    assert summary.dropped == {} and len(rows) == 2
     turns = [turn for row in rows for turn in row.turns]
     fused = [turn for turn in turns if turn.plan == "fused"]
     assert fused and all(turn.status == "correct" and turn.coverage == 1.0 for turn in fused)
@@ -179,7 +179,7 @@ def test_the_real_judge_agrees_with_the_teacher(tmp_path):
     assert all(turn.status == "correct" and turn.coverage < 1.0 for turn in less)
     assert all(turn.speedup is not None for turn in fused + less)
     assert all(turn.status not in ("correct", "infra_error") for turn in turns if turn.plan not in RIGHT)
-    assert json.loads(Path(tmp_path / "cold.summary.json").read_text())["trajectories"] == 6
+    assert json.loads(Path(tmp_path / "cold.summary.json").read_text())["trajectories"] == 2
 
 
 @pytest.mark.parametrize("place", ["recipes/quickstart.yaml", "contrib/trees/quickstart.yaml"])

@@ -100,8 +100,29 @@ def test_inert_parameters_and_inputs_are_noted_not_condemned():
     )
     report = admit(source, None)
     assert report.admitted
-    assert "parameter linear.bias has no influence on the outputs" in report.notes
-    assert "input 1 has no influence on the outputs" in report.notes
+    draws = "exactly, for the 3 draws that were taken"
+    assert f"the answer does not depend on parameter linear.bias, {draws}" in report.notes
+    assert f"the answer does not depend on input y, {draws}" in report.notes
+
+
+def test_what_a_tolerance_hides_is_no_independence():
+    """The answer moves by less than the tolerance with r, and depends on it; with y it does not."""
+    report = admit(
+        task("return x + 1e-12 * r + (y - y)", "[torch.randn(16, 24) for _ in range(3)]", "", "x, r, y"), None
+    )
+    assert "input r moves the answer by less than the tolerance, for the 3 draws that were taken" in report.notes
+    assert "the answer does not depend on input y, exactly, for the 3 draws that were taken" in report.notes
+
+
+@pytest.mark.parametrize(("forward", "constant"), [
+    ("return torch.clamp(x * self.w, 1e6, 2e6)", True),
+    ("return torch.softmax(x * self.w, -1).sum(-1)", True),
+    ("return torch.relu(self.w - self.w.abs()) + x.mean()", False),
+])  # fmt: skip
+def test_a_constant_answer_is_named(forward, constant):
+    report = admit(task(forward, init="self.w = nn.Parameter(torch.randn(24))"), None)
+    assert any(reason.startswith("the answer is a constant") for reason in report.ill_conditioned_by) == constant
+    assert not (constant and report.admitted)
 
 
 def test_many_parameters_are_not_tried_one_by_one():

@@ -18,13 +18,11 @@ from drkernel.adapters.openenv import KernelAction, KernelClient, KernelEnvironm
 def url():
     import uvicorn
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(
-        uvicorn.Config(make_app(make_tasks(3), {"turns": 2}, TextPool()), port=port, log_level="error")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(make_app(make_tasks(3), {"turns": 2}, TextPool()), log_level="error"))
+    thread = threading.Thread(target=server.run, args=[[listener]], daemon=True)
     thread.start()
     deadline = time.monotonic() + 30
     while not server.started:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from drkernel.cli import COMMANDS, application
+from commands import invoke
+from drkernel.cli import COMMANDS
 from drkernel.tasks.builtin import builtin_task
 
 
 def drkernel(command, *arguments, cwd, code=0):
     """The command in this process (a new one would load torch each time), in a directory."""
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(application(command), list(map(str, arguments)), env={"COLUMNS": "120"})
+        done = invoke(command, *arguments)
     assert done.exit_code == code, done.output + "".join(traceback.format_exception(done.exception))
     return done
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from drkernel.cli import main
-from drkernel.cli.train import app
+from drkernel.cli import application, main
 from drkernel.config import ConfigError, differences, dump_config, load_config
 from drkernel.rl.run.estimate import estimate, find_shape
 from drkernel.rl.run.recipe import Recipe, check_recipe
@@ -16,7 +15,7 @@ from places import RECIPES
 def call(*args):
     """Run ``drkernel train``; its exit code."""
     with pytest.raises(SystemExit) as ended:
-        app(args=[str(arg) for arg in args], prog_name="drkernel train")
+        main(["train", *map(str, args)])
     return ended.value.code or 0
 
 
@@ -60,7 +59,7 @@ def test_resume_takes_the_directory_alone(recipe_file, tmp_path, capsys, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(RlStage, "step", crash)
         with pytest.raises(OSError, match="power cut"):
-            app(args=[str(recipe_file)], standalone_mode=False)
+            application("train")(args=[str(recipe_file)], standalone_mode=False)
     assert call("--resume", tmp_path / "runs" / "tiny") == 0
     rows = [json.loads(line) for line in (tmp_path / "runs" / "tiny" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["stage"] == "rl"] == [1, 2]
@@ -102,9 +101,9 @@ def test_sizes_are_those_of_the_published_models():
 
 
 def test_the_estimate_counts_the_weights_that_are_made(tmp_path):
-    from tiny import tiny_policy
+    from tiny import POCKET, tiny_policy
 
-    recipe = tiny_recipe(tmp_path)
+    recipe = tiny_recipe(tmp_path, policy={"pocket": POCKET.model_dump()})
     policy = tiny_policy()
     changed = recipe.policy.model_copy(
         update={"tokenizer": recipe.policy.tokenizer.model_copy(update={"vocab_size": len(policy.tokenizer)})}

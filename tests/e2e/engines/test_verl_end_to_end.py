@@ -23,6 +23,8 @@ from drkernel.rl.model.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.verl
 STEPS, INTERRUPTED_STEPS = 3, 5
+REWARDS_APART = 0.1
+"""standard deviation below which the refilled run takes a prompt to teach nothing"""
 MARK = "DRKERNEL_TEST_RUN"
 
 
@@ -106,23 +108,34 @@ def trained(directory):
     return [step for step, row in logged(directory).items() if "actor/grad_norm" in row]
 
 
-@pytest.mark.parametrize("shape", ["trajectories", "trees"])
+@pytest.mark.parametrize("shape", ["trajectories", "trees", "refilled"])
 def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
-    """Four trajectories of two turns, or trees of four paths that share two first turns."""
+    """Four trajectories of two turns, or trees of four paths that share two first turns; or other prompts in place of
+    those with rewards that are nearly alike."""
+    refill = shape == "refilled"
     tree = {"width": 4, "branching": 2} if shape == "trees" else None
     shape = {"name": "trajectories"} if tree is None else {"name": "tree", **tree}
     changes = {"plugins": ["verl_reward", *(["contrib.trees"] if tree else [])], "rollout__shape": shape}
+    if refill:
+        alike = {"name": "uninformative", "tolerance": REWARDS_APART}
+        changes |= {"rollout__refill": 2, "rl__learner__rejection": alike, "rollout__sampling__max_tokens": 100}
     write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     rows = logged(tmp_path)
     for step in range(1, STEPS + 1):
         row = rows[step]
         print({key: round(row[key], 6) for key in ("drkernel/reward", "actor/pg_loss", "actor/grad_norm")})
-        assert 0 < row["drkernel/reward"] < 1 and row["actor/grad_norm"] > 0
+        assert 0 < row["drkernel/reward"] < 1 and (row["actor/grad_norm"] > 0 or refill)
         turns = (8, 16) if tree is None else (12, 12)  # 2 first and 4 second answers of a prompt, each counted once
         assert turns[0] <= row["drkernel/turns"] <= turns[1] and row["drkernel/grader_failed"] == 0
         # after each update the sampler has the new weights: its log-probabilities are the trainer's
         assert row["drkernel/mismatch/max_abs_log_ratio"] < 1e-3
+        if refill:
+            gone = row["drkernel/prompts"] - row["drkernel/prompts_kept"]
+            reasons = [row.get(f"drkernel/dropped/{reason}", 0) for reason in ("equal", "overlong", "few")]
+            assert gone == sum(reasons) and row["drkernel/refills"] <= 2
+            assert row["drkernel/prompts_kept"] == 2 or row["drkernel/refills"] == 2
+    assert not refill or any(rows[step]["drkernel/refills"] for step in range(1, STEPS + 1))
     assert any("reward" in key for key in rows[0])
 
 

@@ -42,12 +42,14 @@ def wait_for_rows(path, count, process, timeout=120):
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_and_resume_gives_the_uninterrupted_result(tmp_path):
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_kill_minus_nine_and_resume_gives_the_uninterrupted_result(tmp_path, staleness):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
-    whole = tiny_recipe(tmp_path / "whole")
+    rollout = {"staleness": staleness}
+    whole = tiny_recipe(tmp_path / "whole", rollout=rollout)
     train(whole, FakePool())
-    killed = tiny_recipe(tmp_path / "killed", checkpoint={"seconds": 0})
+    killed = tiny_recipe(tmp_path / "killed", rollout=rollout, checkpoint={"seconds": 0})
     directory = Path(killed.runs) / killed.name
     total = (Path(whole.runs) / whole.name / "metrics.jsonl").read_bytes().count(b"\n")
     for rows, pause in ((1, 0.0), (total // 3, 0.003), (total - 3, 0.01), (total - 1, 0.0), (total, 0.02)):

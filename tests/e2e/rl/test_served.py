@@ -231,7 +231,8 @@ def test_a_server_that_does_not_start_is_said_with_the_first_cause_in_its_log(tm
         PolicyServer.start(ServerConfig(python=str(tmp_path / "none")), tiny_policy(), tmp_path / "served", 256)
 
 
-def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monkeypatch):
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monkeypatch, staleness):
     fakes = []
 
     def start(config, policy, place, context):
@@ -246,8 +247,9 @@ def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monke
     Policy.from_scratch(terms, tiny_tokenizer(), 0).save(tmp_path / "start")
     recipe = tiny_recipe(
         tmp_path, policy={"model": str(tmp_path / "start")}, coldstart_file=None, copying=None, sft=None,
-        rl={"steps": 2, "learner": {"lr": 0.003}},
-        rollout={"tasks": 2, "samples": 2, "context": 2048, "backend": "vllm", "sampling": sampling},
+        rl={"steps": 2, "learner": {"lr": 0.003, "weight_decay": 10}},
+        rollout={"tasks": 2, "samples": 2, "context": 2048, "backend": "vllm", "sampling": sampling,
+                 "staleness": staleness},
         evaluation={"every": 1, "tasks": 2, "samples": 1, "final_tasks": 2, "final_samples": 1},
     )  # fmt: skip
     asyncio.run(Run(recipe, FakePool()).run())
@@ -256,5 +258,6 @@ def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monke
     assert [(row["step"], row["label"]) for row in evaluations] == [(0, "before"), (1, "during"), (2, "after")]
     steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     learned = [row for row in steps if row["stage"] == "rl"]
-    assert len(learned) == 2 and all(row["mismatch/max_abs_log_ratio"] < 1e-4 for row in learned), learned
+    assert [row["lag"] for row in learned] == [0, staleness]
+    assert [row["mismatch/max_abs_log_ratio"] < 1e-4 for row in learned] == [True, not staleness], learned
     assert fakes[0].loads == 2  # once an update, whoever asks first

@@ -8,9 +8,8 @@ import time
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from drkernel.cli.serve import store_app
+from commands import invoke
 from drkernel.serve.store import Store
 from farm import PYTHON
 from places import EXAMPLES, RECIPES
@@ -29,27 +28,26 @@ def filled(tmp_path):
 
 
 def test_a_store_is_shown_exported_and_pruned(filled, tmp_path):
-    run = CliRunner().invoke
-    assert json.loads(run(store_app, ["show", str(filled), "--json"]).stdout) == {
+    assert json.loads(invoke("store", "show", str(filled), "--json").stdout) == {
         "state": {"done": 3, "queued": 2}, "status": {"correct": 2, "hack": 1},
     }  # fmt: skip
     lines = tmp_path / "out.jsonl"
-    assert "3 jobs" in run(store_app, ["export", str(filled), str(lines)]).stdout
+    assert "3 jobs" in invoke("store", "export", str(filled), str(lines)).stdout
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [row["status"] for row in rows] == ["correct", "hack", "correct"]
     assert rows[0]["candidate"] == make_request(0).candidate
     assert json.loads(rows[1]["verdict"])["status"] == "hack"
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "out.parquet"
-    assert "2 jobs" in run(store_app, ["export", str(filled), str(out), "--status", "correct"]).stdout
+    assert "2 jobs" in invoke("store", "export", str(filled), str(out), "--status", "correct").stdout
     table = parquet.read_table(out).to_pylist()
     assert [row["task_id"] for row in table] == [rows[0]["task_id"], rows[2]["task_id"]]
-    assert "1 jobs" in run(store_app, ["export", str(filled), str(out), "--task", "t/1"]).stdout
-    assert run(store_app, ["export", str(filled), "out.csv"]).exit_code == 2
-    assert "0 jobs deleted" in run(store_app, ["prune", str(filled), "--days", "1"]).stdout
+    assert "1 jobs" in invoke("store", "export", str(filled), str(out), "--task", "t/1").stdout
+    assert invoke("store", "export", str(filled), "out.csv").exit_code == 2
+    assert "0 jobs deleted" in invoke("store", "prune", str(filled), "--days", "1").stdout
     time.sleep(0.01)
-    assert "3 jobs deleted" in run(store_app, ["prune", str(filled), "--days", "0"]).stdout
-    assert "queued 2" in run(store_app, ["show", str(filled)]).stdout
+    assert "3 jobs deleted" in invoke("store", "prune", str(filled), "--days", "0").stdout
+    assert "queued 2" in invoke("store", "show", str(filled)).stdout
 
 
 def command(*arguments, **options):

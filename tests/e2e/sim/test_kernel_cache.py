@@ -24,6 +24,7 @@ from drkernel.cli import main
 from drkernel.sim import device
 from drkernel.sim.host import triton_frontend
 from drkernel.sim.host.triton_frontend import kernels_on_disk
+from farm import PYTHON
 from ttir_executor import kernel_cache
 from ttir_executor.compiled import clear_cache
 from ttir_executor.kernel_cache import active
@@ -265,6 +266,6 @@ with kernels_on_disk(folder):
 
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
     folder = str(tmp_path / "kernels")
-    both = [subprocess.Popen([sys.executable, "-c", WRITER, folder], stderr=subprocess.PIPE) for _ in range(2)]
+    both = [subprocess.Popen([PYTHON, "-c", WRITER, folder], stderr=subprocess.PIPE) for _ in range(2)]
     assert [(process.communicate()[1], process.returncode) for process in both] == [(b"", 0)] * 2
     assert len(list(Path(folder).iterdir())) <= 50  # nothing half-written is left

@@ -4,9 +4,8 @@ import contextlib
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from drkernel.cli import application
+from commands import invoke
 
 TASK = """import torch
 
@@ -42,7 +41,7 @@ OWN, THIN = "x float32[16384, 8192]", "x float32[16, 8192]"
 
 def drkernel(command, *arguments, cwd):
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(application(command), [command, *map(str, arguments)][1:], env={"COLUMNS": "160"})
+        done = invoke(command, *arguments, columns=160)
     assert done.exit_code == 0, done.output
     return done.stdout
 

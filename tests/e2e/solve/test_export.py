@@ -6,9 +6,8 @@ import sys
 from types import ModuleType
 
 import pytest
-from typer.testing import CliRunner
 
-from drkernel.cli.runs import export_app as app
+from commands import invoke
 from drkernel.config import ConfigError
 from drkernel.episode.meter import Meter
 from drkernel.episode.records import Message
@@ -144,7 +143,7 @@ def test_a_folder_is_a_dataset_with_its_card(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     yaml = pytest.importorskip("yaml")
     run(tmp_path / "r", lambda call: answer((1.5, "WRONG")[call.turn - 1]), turns=2, tasks=2)
-    done = CliRunner().invoke(app, [str(tmp_path / "r"), "--out", str(tmp_path / "d")])
+    done = invoke("export", str(tmp_path / "r"), "--out", str(tmp_path / "d"))
     assert done.exit_code == 0, done.output
     card = (tmp_path / "d" / "README.md").read_text()
     configs = yaml.safe_load(card.split("---")[1])["configs"]
@@ -180,11 +179,11 @@ class Tracker(ModuleType):
 def test_verdicts_are_a_trackers_table(tmp_path, monkeypatch):
     run(tmp_path / "r", lambda call: answer(1.5), turns=2)
     monkeypatch.setitem(sys.modules, "wandb", tracker := Tracker())
-    done = CliRunner().invoke(app, [str(tmp_path / "r"), "--table", "wandb", "--project", "p", "--json"])
+    done = invoke("export", str(tmp_path / "r"), "--table", "wandb", "--project", "p", "--json")
     assert json.loads(done.output) == {"verdicts": 2}
     assert tracker.options["project"] == "p" and tracker.options["name"] == "r" and tracker.logged[1] == "finished"
     assert [row["speedup"] for row in tracker.logged[0]["verdicts"]] == [1.5, 1.5]
     monkeypatch.setitem(sys.modules, "trackio", None)
-    done = CliRunner().invoke(app, [str(tmp_path / "r"), "--table", "trackio"])
+    done = invoke("export", str(tmp_path / "r"), "--table", "trackio")
     assert done.exit_code == 2 and "drkernel[trackio]" in done.output
-    assert CliRunner().invoke(app, [str(tmp_path / "r")]).exit_code == 2
+    assert invoke("export", str(tmp_path / "r")).exit_code == 2

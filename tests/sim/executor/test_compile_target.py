@@ -25,18 +25,11 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_target, "_memory", {})
 
 
-def test_the_shallow_depth_compiles_nothing() -> None:
-    shallow = compile_for_target("not even IR", H100, num_warps=8, num_stages=3, depth="ttir")
-    assert (shallow.registers, shallow.spills, shallow.shared_bytes) == (None, None, 0)
-    assert shallow.occupancy_blocks_per_sm == 8 and shallow.source == "ttir"
-    assert not cache_folder("compile").exists()
-
-
 @pytest.mark.parametrize("gpu", ["h100", "a100", "b200", "mi300x"])
 def test_a_simple_kernel_takes_few_registers_on_every_target(gpu: str) -> None:
     spec = get_spec(gpu)
     found = compile_for_target(add_ttir(spec), spec, num_warps=4, num_stages=3)
-    assert found.source == "full" and found.registers is not None
+    assert found.registers is not None
     assert 4 <= found.registers <= 64 and found.spills == 0 and found.shared_bytes == 0
     assert found.occupancy_blocks_per_sm == spec.max_threads_per_sm // (4 * spec.warp_size)
 

@@ -389,9 +389,32 @@ def test_device_print() -> None:
     with executing() as log:
         print_kernel[(2,)](torch.tensor([1.5, -2.0]), BLOCK=2)
     lines = [line for result in log.results for line in result.prints]
-    assert "pid (0, 0, 0) idx (1) value: (operand 0) -2" in lines
+    assert "pid (0, 0, 0) idx (1) value: (operand 0) -2.000000" in lines
     assert "pid (1, 0, 0) idx (1) value: (operand 1) 2" in lines
     assert "pid (1, 0, 0) idx () program: 1" in lines
+
+
+@triton.jit
+def formats_kernel(x, u, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    tl.device_print("hex", tl.load(x + k), hex=True)
+    tl.device_print("unsigned", tl.load(u + k))
+    tl.device_print("wide", tl.load(x + k).to(tl.int64) * 4503599627370497)
+    tl.device_print("pointer", x + k)
+    tl.device_print("text")
+
+
+def test_printed_numbers_read_as_on_a_card() -> None:
+    """Axes are padded, and hexadecimal, unsigned and wide numbers, and addresses are C's."""
+    x = torch.tensor([-2, 15] * 8, dtype=torch.int16)
+    with executing() as log:
+        formats_kernel[(1,)](x, torch.full((16,), 200, dtype=torch.uint8), BLOCK=16)
+    lines = [line for result in log.results for line in result.prints]
+    for line in ("idx ( 0) hex: 0xfffe", "idx (15) hex: 0x000f", "idx ( 3) unsigned: 200"):
+        assert f"pid (0, 0, 0) {line}" in lines
+    assert "pid (0, 0, 0) idx ( 1) wide: 67553994410557455" in lines
+    assert f"pid (0, 0, 0) idx ( 2) pointer: {x.data_ptr() + 4:#x}" in lines
+    assert "pid (0, 0, 0) text" in [line.replace(": ", " ").rstrip() for line in lines]
 
 
 @triton.jit

@@ -59,9 +59,13 @@ def settings(tmp_path, **learner_terms):
     return composed(load_config(Recipe, base=base, overrides=[f"runs={tmp_path}"]))
 
 
+OURS = ("mixed_precision", "override_config", "env_vars", "sampler_kwargs")
+"""sections of verl's with free keys"""
+
+
 def leaves(tree, prefix=""):
     for key, value in tree.items():
-        if isinstance(value, dict) and value and key not in ("mixed_precision", "override_config", "env_vars"):
+        if isinstance(value, dict) and value and key not in OURS:
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
@@ -138,7 +142,7 @@ def recorded():
 METHODS = (
     {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb"}, "rejection": {"name": "prs"}},
-    {"advantage": {"name": "otb_loo"}, "rejection": [{"name": "prs"}, {"name": "uninformative"}]},
+    {"advantage": {"name": "otb_loo"}, "rejection": [{"name": "prs"}, {"name": "uninformative", "turns": "any"}]},
     {"advantage": {"name": "otb_tir"}, "mismatch": {"name": "tis_token"}, "aggregation": "token_mean"},
     {"advantage": {"name": "grpo_std"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
     {"advantage": {"name": "kevin"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
@@ -156,7 +160,7 @@ def test_one_recorded_batch_gives_both_engines_the_same_advantages_masks_and_los
     keys = [f"task{play.group}_{play.sample}_0" for play in plays]
     batch = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
     ours = learner(policy, scale=3.0, **METHODS[number])
-    me = SimpleNamespace(config=config, learner=ours.config, seed=0, global_steps=6)
+    me = SimpleNamespace(config=config, learner=ours.config, seed=0, global_steps=6, planned=None, shape=ours.shape)
     metrics = {}
     trainer_module.KernelTrainer._compute_advantage(me, batch, metrics)
     prepared, _ = ours._prepare(plays, seed=5)
@@ -177,7 +181,7 @@ def test_one_recorded_batch_gives_both_engines_the_same_advantages_masks_and_los
     verls = verl_loss(config, queue, held, now)
     own = own_loss(ours, prepared, held, now)
     print(f"{METHODS[number]['advantage']['name']}: loss {verls:.9f} / {own:.9f}, advantages within {worst:.1e}")
-    assert verls == pytest.approx(own, abs=1e-6) and abs(own) > 1e-3
+    assert verls == pytest.approx(own, abs=1e-6) and abs(own) > 1e-4
     assert metrics["drkernel/grader_failed"] == 2 and "drkernel/reward/turn2" in metrics
 
 

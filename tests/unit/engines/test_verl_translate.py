@@ -4,9 +4,8 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from drkernel.cli.train import app
+from commands import invoke
 from drkernel.config import ConfigError, field_keys, load_config
 from drkernel.engines.verl.layout import lay_out
 from drkernel.engines.verl.start import prepare
@@ -37,12 +36,13 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
     ("key", "value"),
     [
         ("rollout.refresh_every", 2),
+        ("rollout.staleness", 1),
         ("rollout.sampling.min_p", 0.1),
         ("rollout.sampling.stop_at_fence", True),
         ("rollout.dtype", "int8"),
         ("rl.learner.kl_coefficient", 0.1),
         ("rl.learner.loss", {"name": "gspo"}),
-        ("rl.learner.schedule", {"name": "length_triggered"}),
+        ("rl.learner.schedule", {"name": "cosine", "options": {"total": 7}}),
         ("rl.learner.updates", 3),
         ("episode.context", {"name": "best"}),
         ("budget_minutes", 5),
@@ -101,7 +101,7 @@ def test_a_measuring_judge_needs_gpus_of_its_own(tmp_path):
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-14b", "qwen3-14b-released"])
 def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
     asked = [str(RECIPES / f"{name}.yaml"), "--engine", "verl", "--dry-run", "--pool", "http://judge:8765"]
-    result = CliRunner().invoke(app, asked)
+    result = invoke("train", *asked)
     assert result.exit_code == 0, result.output
     written = yaml.safe_load(result.stdout)  # the notes are comments
     assert written["actor_rollout_ref"]["rollout"]["n"] == 16 and written["trainer"]["v1"]["trainer_mode"] == "drkernel"
@@ -111,8 +111,8 @@ def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
     missing = result.stdout.split("# missing on this machine")[1]
     assert "checkpoints/sft" in missing and "drkernel-coldstart-8k.parquet" in missing
     assert "drkernel-rl-data.parquet" in missing and "a judge" not in missing
-    assert "a judge that measures on cuda:0" in CliRunner().invoke(app, asked[:-2]).stdout
-    tight = CliRunner().invoke(app, [*asked, "verl.gpu_memory=4e10", "verl.sampler_memory=0.9"])
+    assert "a judge that measures on cuda:0" in invoke("train", *asked[:-2]).stdout
+    tight = invoke("train", *asked, "verl.gpu_memory=4e10", "verl.sampler_memory=0.9")
     assert "DOES NOT FIT into 40.0 GB" in tight.stdout
 
 
@@ -138,5 +138,5 @@ def test_memory_follows_its_arithmetic():
 
 def test_an_unknown_key_ends_the_command_with_its_name():
     asked = [str(RECIPES / "qwen3-14b.yaml"), "verl.gpuz=1", "--engine", "verl", "--dry-run"]
-    result = CliRunner().invoke(app, asked)
+    result = invoke("train", *asked)
     assert result.exit_code == 2 and "verl.gpuz" in result.output

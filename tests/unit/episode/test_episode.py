@@ -241,3 +241,14 @@ async def test_a_grader_that_failed_is_left_out_where_it_may_be():
 def test_mistakes_in_a_policy_are_named(context, message):
     with pytest.raises(ConfigError, match=message):
         EpisodeConfig(context=context).check()
+
+
+async def test_answers_above_the_best_so_far_are_asked_to_be_compared():
+    """What a conversation, or those before it, already had is the bar; where all or none are compared there is none."""
+    pool = TextPool()
+    for share in (0.25, 1.0, 0.0):
+        env = Episode(pool, EpisodeConfig(turns=4, settings=EvalSettings(exact=share)))
+        await env.reset(TASK, known=1.2)
+        for speed in (0.5, 2.0, 1.5, 3.0):
+            await env.step(ANSWER.format(speed=speed))
+    assert [request.settings.exact_above for request in pool.requests] == [1.2, 1.2, 2.0, 2.0, *[None] * 8]

@@ -290,7 +290,7 @@ def test_a_second_pass_goes_over_the_batch_again_with_the_ratio_of_the_first(pol
 
 def test_options_are_checked_by_name():
     check_methods(LearnerConfig(advantage={"name": "otb_tir", "options": {"tail": "zero", "rejected": "leave"}}))
-    check_methods(LearnerConfig(schedule={"name": "length_triggered", "options": {"period": 2.0}}))
+    check_methods(LearnerConfig(schedule={"name": "cosine", "options": {"total": 10, "floor": 0.1}}))
     with pytest.raises(ConfigError, match="prs has no option 'tau'"):
         check_methods(LearnerConfig(rejection={"name": "prs", "options": {"tau": 0.3}}))
 

@@ -58,7 +58,7 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert mismatch.get("mrs")() == MismatchSettings()
     assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
     assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "tis_sequence", "tis_token", "trust_region"]
-    assert schedule.names() == ["constant", "cosine", "length_triggered"]
+    assert schedule.names() == ["constant", "cosine"]
 
 
 def test_totals_are_discounted_from_the_first_turn(batch):

@@ -6,16 +6,18 @@ import json
 import pytest
 
 from drkernel.episode.episode import Episode, EpisodeConfig
+from drkernel.episode.records import Reply, Turn
 from drkernel.episode.renderer import task_prompt
-from drkernel.gym.request import EvalSettings
+from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig
 from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.sitting import RunState
 from drkernel.rl.run.trainer import Run
-from fakes import FakePool, tiny_recipe
+from fakes import FakePool, make_verdict, tiny_recipe
 from tiny import POCKET, tiny_tokenizer
 
 TASKS = list(generate_tasks("train", 2, 0))
@@ -84,3 +86,16 @@ def test_a_recipe_trains_with_context_management(tmp_path):
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     shown = [len(turn["shown"]) for row in samples for turn in row["turns"]]
     assert max(shown) == 1 and {row["split"] for row in samples} == {"train", "heldout"}
+
+
+def test_the_best_speedups_of_a_run_are_known_to_its_next_jobs():
+    first, second = TASKS
+    state = RunState()
+
+    def turn(task, speed):
+        verdict = make_verdict(EvalRequest(task=task, candidate=""), speedup=speed)
+        return Turn(id="0", parent=None, reply=Reply(text=""), verdict=verdict, reward=1.0)
+
+    state.learn_speeds([turn(first, 2.0), turn(first, 1.5), turn(second, None)])
+    again = RunState.read(state.to_json(), "here")
+    assert [job.known for job in plan_jobs([first, second], 1, 0, known=again.fastest)] == [2.0, 0.0]

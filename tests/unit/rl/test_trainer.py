@@ -16,6 +16,7 @@ from drkernel.rl.run.reinforce import step_tasks
 from drkernel.rl.run.sitting import Stopped
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, make_verdict, tiny_recipe
+from tiny import POCKET
 from tiny_runs import assert_same_run, rows, train, weights
 
 
@@ -54,20 +55,20 @@ def test_the_run_directory_holds_what_it_should(finished):
     assert {"fast_0", "fast_1", "fast_1.2", "coverage", "hack_rate"} <= summary["before"].keys()
 
 
-@pytest.mark.parametrize("stop_at", [("copying", 1), ("sft", 2), ("rl", 1), ("rl", 2)])
-def test_a_stopped_run_goes_on_to_the_same_result(finished, tmp_path, stop_at):
+def test_a_run_that_is_stopped_in_every_stage_goes_on_to_the_same_result(finished, tmp_path):
     recipe = tiny_recipe(tmp_path)
     pool = FakePool(delay=0.002)  # grades come back in another order than in the uninterrupted run
-    run = Run(recipe, pool)
+    for stop_at in [("copying", 1), ("sft", 2), ("rl", 1), ("rl", 2)]:
+        run = Run(recipe, pool)
 
-    def progress(kind, row):
-        if (kind, row.get("step")) == stop_at:
-            run.stop_requested = True
+        def progress(kind, row, run=run, stop_at=stop_at):
+            if (kind, row.get("step")) == stop_at:
+                run.stop_requested = True
 
-    run.progress = progress
-    with pytest.raises(Stopped):
-        asyncio.run(run.run())
-    assert not (Path(recipe.runs) / recipe.name / "summary.json").exists()
+        run.progress = progress
+        with pytest.raises(Stopped):
+            asyncio.run(run.run())
+        assert not (Path(recipe.runs) / recipe.name / "summary.json").exists()
     train(recipe, pool)
     assert_same_run(finished[0], recipe)
 
@@ -126,7 +127,8 @@ def test_infrastructure_failures_are_masked_and_counted(tmp_path):
 
 def test_a_batch_without_any_grade_is_skipped_and_said(tmp_path):
     rl = {"steps": 1, "learner": {"lr": 0.003}}
-    recipe = tiny_recipe(tmp_path, sft={"epochs": 8}, rl=rl, checkpoint={"seconds": 0})
+    every_answer_is_code = {"policy": {"pocket": POCKET.model_dump()}, "sft": {"epochs": 8}}
+    recipe = tiny_recipe(tmp_path, rl=rl, checkpoint={"seconds": 0}, **every_answer_is_code)
     train(recipe, FakePool(broken_every=1))
     row = rows(recipe, "metrics.jsonl")[-1]
     assert row["skipped"] == 1 and row["reward"] is None and row["infra_errors"] == 16
@@ -228,7 +230,6 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
         {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
         {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
         {"rejection": [{"name": "prs"}, {"name": "uninformative", "least": 2}], "loss": {"name": "gspo"}},
-        {"schedule": {"name": "length_triggered", "options": {"window": 1}}},
         {"kl_coefficient": 0.1, "schedule": {"name": "cosine", "options": {"total": 10}}},
     ],
     ids=lambda value: "-".join(value),

@@ -129,12 +129,12 @@ class Field:
         """Residues that a keyed hash makes of others: a function of which nothing but that is known."""
         state = np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), key=self._key, digest_size=8).digest(), "big"))
         shape = np.broadcast_shapes(*(np.shape(one) for one in residues))
-        mixed = np.full(shape, state, np.uint64)
+        found = np.full(shape, state, np.uint64)
         for one in residues:
-            mixed = _mixed(mixed ^ np.asarray(one, np.float64).astype(np.int64).astype(np.uint64))
-        other = _mixed(mixed ^ state)
+            found = mixed(found ^ np.asarray(one, np.float64).astype(np.int64).astype(np.uint64))
+        other = mixed(found ^ state)
         return (
-            (mixed % np.uint64(self.p - 1)).astype(np.float64) + 1,
+            (found % np.uint64(self.p - 1)).astype(np.float64) + 1,
             (other % np.uint64(self.q - 1)).astype(np.float64) + 1,
         )
 
@@ -306,7 +306,7 @@ def _powers(base: int, count: int, modulus: int) -> np.ndarray:
     return found
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """splitmix64's finisher."""
     with np.errstate(over="ignore"):
         x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)

@@ -25,6 +25,11 @@ class ExactMemory:
 
     def __init__(self, field: Field):
         self.field = field
+        self.noise: str | None = None
+        """floats that are written while this is set get other residues, and keep their value"""
+        self.written: set[int] = set()
+        """where storages begin into which something was written"""
+        self._disturbed = 0
         self._storages: dict[int, _Storage] = {}
         self._bases: list[int] = []
 
@@ -74,6 +79,10 @@ class ExactMemory:
             Undecided: an address outside, or a part of memory written anew in elements of another size.
         """
         addresses = np.asarray(addresses, np.int64)
+        if self.noise is not None and isinstance(value, Exact):
+            self._disturbed += 1
+            name = f"{self.noise} {self._disturbed}"
+            value = value + Exact.drawn(self.field, name, np.zeros(np.broadcast_shapes(addresses.shape, value.shape)))
         shapes = [addresses.shape, np.shape(mask) if mask is not None else ()]
         parts = list(value.parts) if isinstance(value, Exact) else [np.asarray(value)]
         shape = np.broadcast_shapes(*shapes, *(np.shape(part) for part in parts))
@@ -87,13 +96,16 @@ class ExactMemory:
             return
         given = [_chosen(part, shape, chosen) for part in parts]
         storage = self._at(int(where.min()))
+        self.written.add(storage.base)
         if int(where.max()) < storage.base + storage.nbytes:
             storage.write(where, elem, given)
             return
         rows = np.searchsorted(self._bases, where, "right") - 1
         for some in _groups(rows, np.argsort(rows, kind="stable")):
             pieces = [part if np.ndim(part) == 0 else part[some] for part in given]
-            self._at(int(where[some[0]])).write(where[some], elem, pieces)
+            storage = self._at(int(where[some[0]]))
+            self.written.add(storage.base)
+            storage.write(where[some], elem, pieces)
 
     def _at(self, address: int) -> _Storage:
         row = bisect_right(self._bases, address) - 1

@@ -28,6 +28,7 @@ from ttir_executor.exact.field import (
     UNDEFINED,
     Field,
     inverse,
+    mixed,
     power,
     reduced,
     times,
@@ -101,6 +102,15 @@ class Exact:
     def map(self, change: Callable[[np.ndarray], np.ndarray]) -> Exact:
         """Apply what moves elements (a transposition, an index, a reshape) to each part at its full shape."""
         return Exact(self.field, *(change(part) for part in self.full().parts))
+
+    def fingerprints(self) -> tuple[int | None, int | None]:
+        """A number for the elements in each field, whatever their order; None where an element has no residue there."""
+        x = self.full()
+        found = [
+            None if x.has(bit) else int(mixed(np.asarray(part).astype(np.uint64)).sum(dtype=np.uint64))
+            for part, bit in ((x.a, NOT_P), (x.b, NOT_Q))
+        ]
+        return found[0], found[1]
 
     def has(self, bits: int) -> bool:
         """Whether an element has one of these bits."""

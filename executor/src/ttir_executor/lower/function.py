@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ttir_executor.lower import access, atomics, combine, debug, dot, dot_scaled, inline_asm, touch
 from ttir_executor.lower import branches as control
@@ -20,6 +21,9 @@ from ttir_executor.ttir.ir import BasicBlock, Function, Op, TTIRError, Type, Uns
 _ARENA_LIMIT = 512 << 20
 
 
+Printed = Literal["float", "signed", "unsigned", "hex", "pointer"]
+
+
 @dataclass(frozen=True)
 class Site:
     """A place in the kernel that touches memory."""
@@ -32,8 +36,9 @@ class Site:
     """text of a ``device_print`` or ``device_assert``"""
     shape: tuple[int, ...] | None = None
     """types of the printed operands"""
-    integer: bool = False
-    """whether integers are printed"""
+    printed: Printed = "float"
+    bits: int = 64
+    """of a printed integer"""
     number: int = -1
     """number of the operation (``Op.number``)"""
 
@@ -336,12 +341,13 @@ class Lowering:
         *,
         message: str = "",
         shape: tuple[int, ...] | None = None,
-        integer: bool = False,
+        printed: Printed = "float",
+        bits: int = 64,
     ) -> int:
         """Number of the place where ``op`` accesses memory or prints."""
         argument = argument_of(pointer) if pointer is not None else None
         name = argument.name.lstrip("%") if argument is not None else None
-        self.sites.append(Site(op.name, op.loc, name, message, shape, integer, op.number))
+        self.sites.append(Site(op.name, op.loc, name, message, shape, printed, bits, op.number))
         return len(self.sites) - 1
 
     def entry_of(self, pointer: Value) -> access.KnownEntry | None:

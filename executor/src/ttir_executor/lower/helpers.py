@@ -77,10 +77,10 @@ define void @dk_note(ptr %ctx, i64 %kind, i64 %site) {{
   call void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 0, i64 0, i64 0)
   ret void
 }}
-define void @dk_print(ptr %ctx, i64 %site, i64 %flat, double %value) {{
+define void @dk_print(ptr %ctx, i64 %site, i64 %flat, i64 %value) {{
 start:
 {_append(Ctx.N_PRINTS, Ctx.MAX_PRINTS, Ctx.PRINTS, PRINT_WORDS,
-         ["i64 %site", "i64 %pid", "i64 %flat", "double %value"])}}}
+         ["i64 %site", "i64 %pid", "i64 %flat", "i64 %value"])}}}
 """  # fmt: skip
 
 

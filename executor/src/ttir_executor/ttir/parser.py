@@ -280,6 +280,9 @@ class _Reader:
         if op.name in ("tt.print", "tt.assert"):
             quoted = re.search(r'"((?:[^"\\]|\\.)*)"', head)
             op.attrs["text"] = unescape(quoted.group(1)) if quoted is not None else ""
+            signs = re.search(r"isSigned = array<i32: ([^>]*)>", head)
+            op.attrs["signed"] = signs.group(1) if signs is not None else ""
+            op.attrs["hex"] = "true" if "hex = true" in head else ""
         return _result_types(op, head, types.strip())
 
     def _assembly(self, op: Op, rest: str) -> list[Type]:

@@ -7,19 +7,23 @@ here; the rest of the step is verl's.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from drkernel.engines.verl.turns import teach, unpack
 from drkernel.registry import Method
-from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.learner import LearnerConfig, uninformative
 from drkernel.rl.run.rollout import make_shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
 
@@ -57,10 +61,7 @@ class KernelTrainer(PPOTrainerSync):
             [] if padded else unpack(column)
             for padded, column in zip(padding, data["drkernel_turns"].unbind(), strict=True)
         ]
-        number: dict[str, int] = {}
-        # a key is the prompt's id, the number of the sample, and the number of the row
-        groups = [number.setdefault(key.rsplit("_", 2)[0], len(number)) for key in batch.keys]
-        rows = TurnRows(turns, groups, int(lengths.max()))
+        rows = TurnRows(turns, _groups(batch.keys), int(lengths.max()))
         actor = self.config.actor_rollout_ref.actor
         lesson = teach(
             rows,
@@ -86,6 +87,67 @@ class KernelTrainer(PPOTrainerSync):
         return tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch))
         )
+
+
+class RefillingBuffer(ReplayBuffer):
+    """verl's buffer of finished trajectories (``trainer.v1.sampler.custom_sampler``), which asks for further prompts in
+    place of those that teach nothing, for ``rollout.refill`` rounds at most.
+
+    What still teaches nothing after them stays, so that verl's batch is whole: the rejection ``uninformative`` masks it
+    by the same facts. What trains is therefore what our own trainer would keep.
+    """
+
+    def __init__(self, **terms: Any):
+        super().__init__(**terms)
+        own = OmegaConf.to_container(self.sampler_kwargs, resolve=True)
+        self.rounds, self.learner = int(own["refill"]), LearnerConfig.model_validate(own["learner"])
+        self.shape = make_shape(Method.model_validate(own["shape"]))
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Sample a batch, then others in place of the prompts of it that teach nothing."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        if partition_id == "val":
+            return batch, metrics
+        dropped, rewards = self._without_lesson(batch)
+        counts, gone = Counter(dropped.values()), rewards
+        prompts, refills = batch_size, 0
+        while dropped and refills < self.rounds:
+            kept = [(key, tag) for key, tag in zip(batch.keys, batch.tags, strict=True) if _prompt(key) not in dropped]
+            tq.kv_clear(partition_id=partition_id, keys=[key for key in batch.keys if _prompt(key) in dropped])
+            self.refill_fn(len(dropped))
+            more, found = super().sample(global_steps, partition_id, len(dropped))
+            metrics, prompts, refills = {**metrics, **found}, prompts + len(dropped), refills + 1
+            pairs = [*kept, *zip(more.keys, more.tags, strict=True)]
+            batch = KVBatchMeta(partition_id=partition_id, keys=[k for k, _ in pairs], tags=[tag for _, tag in pairs])
+            dropped, rewards = self._without_lesson(more)
+            counts, gone = counts + Counter(dropped.values()), gone + rewards
+        metrics |= {f"drkernel/dropped/{reason}": float(count) for reason, count in counts.items()}
+        if gone:
+            metrics["drkernel/dropped/reward"] = sum(gone) / len(gone)
+        sizes = {"prompts": prompts, "prompts_kept": prompts - counts.total(), "refills": refills}
+        return batch, metrics | {f"drkernel/{name}": float(size) for name, size in sizes.items()}
+
+    def _without_lesson(self, batch: Any) -> tuple[dict[str, str], list[float]]:
+        """Return the prompts of a batch that teach nothing, and why; and the rewards of their turns."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["drkernel_turns"])
+        groups = _groups(batch.keys)
+        rows = TurnRows([unpack(column) for column in data["drkernel_turns"].unbind()], groups, 1)
+        found = uninformative(self.shape.batch(rows.batch()), self.learner)
+        number = dict(zip(groups, map(_prompt, batch.keys), strict=True))
+        owners = zip(rows.facts, rows.owner_R.tolist(), strict=True)
+        rewards = [fact.reward for fact, b in owners if fact.graded and groups[b] in found]
+        return {number[group]: reason for group, reason in found.items()}, rewards
+
+
+def _prompt(key: str) -> str:
+    """Return the prompt's id of a row: its key is that, the number of the sample, and the number of the row."""
+    return key.rsplit("_", 2)[0]
+
+
+def _groups(keys: Sequence[str]) -> list[int]:
+    """Return the number of each row's prompt."""
+    number: dict[str, int] = {}
+    return [number.setdefault(_prompt(key), len(number)) for key in keys]
 
 
 def _rewards(rows: TurnRows) -> dict[str, float]:

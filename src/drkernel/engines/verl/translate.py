@@ -60,6 +60,7 @@ LOSSES = {"clipped": "vanilla", "reinforce": "gpg", "cispo": "cispo"}
 TRANSLATED = (
     "name", "runs", "seed", "policy.model", "policy.dtype", "policy.device", "policy.lora",
     "policy.checkpoint_activations", "train_tasks", "heldout_tasks", "rollout.tasks", "rollout.samples",
+    "rollout.refill",
     "rollout.sampling", "rollout.context", "rollout.dtype", "rl.steps", "rl.learner.lr", "rl.learner.weight_decay",
     "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule", "rl.learner.updates", "rl.learner.passes",
     "rl.learner.micro_tokens", "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature",
@@ -75,7 +76,6 @@ CARRIED = (
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
 """Stages before RL, and what only they use: our own trainer runs them (``rl=null``), verl starts from their result."""
 OTHERWISE = {
-    "rollout.refill": "verl's loader gives the prompts of a step: those that teach nothing are dropped, not replaced",
     "rollout.waves": "verl samples and grades every trajectory on its own",
     "rollout.threads": "of our own sampler",
     "rollout.backend": "verl has samplers of its own: verl.sampler",
@@ -91,6 +91,8 @@ OTHERWISE = {
 }
 """Keys without effect on verl, and why."""
 REFUSED = {
+    "rollout.staleness": "verl's asynchronous trainers take the prompts that end first, and several weights may sample "
+    "one answer: what a batch is depends on timing",
     "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
     "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
@@ -381,7 +383,20 @@ def _trainer(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         # the advantage is computed by our trainer; verl asks for a name that needs no critic
         "algorithm.adv_estimator": "grpo",
         "algorithm.use_kl_in_reward": False,
+        **(_refilling(recipe) if recipe.rollout.refill else {}),
     }
+
+
+def _refilling(recipe: Recipe) -> dict[str, Any]:
+    at = "trainer.v1.sampler."
+    return {
+        "data.gen_batch_size": 1,  # so that verl draws as many prompts as are missing; their order does not change
+        at + "custom_sampler.path": "pkg://drkernel.engines.verl.trainer",
+        at + "custom_sampler.name": "RefillingBuffer",
+        at + "sampler_kwargs": {
+            "refill": recipe.rollout.refill, "learner": "${drkernel.learner}", "shape": "${drkernel.shape}",
+        },
+    }  # fmt: skip
 
 
 def _ours(recipe: Recipe, pool: str | None) -> dict[str, Any]:

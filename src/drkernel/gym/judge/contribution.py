@@ -87,12 +87,17 @@ class Contribution:
     """whether speedup and coverage may be given"""
     copies_count: bool = False
     """whether copies of PyTorch's results replace copies that the reference makes"""
+    adds_little: bool = False
+    """whether the answer is nearly what PyTorch made, and is not that without own kernels"""
 
 
-def contribution(calls: list[Checked], reference: Callable[[], Profile | None]) -> Contribution:
+def contribution(
+    calls: list[Checked], reference: Callable[[], Profile | None], makes_the_answer: Callable[[], bool]
+) -> Contribution:
     """Determine whether own kernels contributed to the calls that may be timed; only for right answers.
 
-    ``reference`` returns the reference's profile where times are modelled; it is called only when copies are in doubt.
+    ``reference`` returns the reference's profile where times are modelled, ``makes_the_answer`` whether exact
+    arithmetic shows that own kernels do; both are called only when copies are in doubt.
     """
     timed = timed_calls(calls)
     operators: Counter[str] = Counter()
@@ -111,7 +116,7 @@ def contribution(calls: list[Checked], reference: Callable[[], Profile | None]) 
     if not all(working):
         idle = [call.index for call, some in zip(timed, working, strict=True) if not some]
         return Contribution([show.kernels_missing_when_timed(idle)], credited=False)
-    return _of_copies(records, working, dict(operators), reference)
+    return _of_copies(records, working, dict(operators), reference, makes_the_answer)
 
 
 def _of_copies(
@@ -119,6 +124,7 @@ def _of_copies(
     working: list[list[LaunchRecord]],
     operators: dict[str, int],
     reference: Callable[[], Profile | None],
+    makes_the_answer: Callable[[], bool],
 ) -> Contribution:
     """Judge candidates whose kernels may only copy what PyTorch or the host computed."""
     for record, launches in zip(records, working, strict=True):
@@ -130,8 +136,8 @@ def _of_copies(
         theirs = reference()
         if theirs is None:
             continue
-        if all_copies and _copies(theirs) > _copies(record.profile):
-            return Contribution(copies_count=True)
+        if (all_copies and _copies(theirs) > _copies(record.profile)) or makes_the_answer():
+            return Contribution(copies_count=all_copies, adds_little=True)
         if all_copies or record.passed_on == "exact" or _replaced(theirs, record.profile) < REPLACED_AT_LEAST:
             names = [one.name for one in launches]
             return Contribution([show.copy_kernel(names, operators)], credited=False)
@@ -165,17 +171,17 @@ def same_places(
     return found
 
 
-def counted_coverage(record: CallRecord, idle: Collection[int], copies_count: bool) -> float:
+def counted_coverage(record: CallRecord, idle: Collection[int], part: Contribution) -> float:
     """Return the share of a call's device time in own launches that count.
 
     A launch counts if its stores reach the outputs. Copies of what PyTorch computed do not count (unless they replaced
     a copy of the reference's), nor do launches that the answer does not need (``idle``, by place).
     """
-    if record.profile.total_seconds <= 0 or (record.passed_on is not None and not copies_count):
+    if record.profile.total_seconds <= 0 or (record.passed_on is not None and not part.adds_little):
         return 0.0
     seconds = sum(
         one.seconds
         for place, one in enumerate(record.launches)
-        if one.reaches and place not in idle and not one.suppressed and (copies_count or not one.copied_library)
+        if one.reaches and place not in idle and not one.suppressed and (part.copies_count or not one.copied_library)
     )
     return min(1.0, seconds / record.profile.total_seconds)

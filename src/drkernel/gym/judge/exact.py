@@ -12,13 +12,14 @@ equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Pr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of
@@ -31,8 +32,10 @@ from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import CallResult, Choice, Output, SessionError
 from drkernel.gym.session.protocol import OpensSessions, RecordedSession
-from drkernel.sim.exact.machine import ExactMachine, Sources, TensorForm, Watched, form_of, replay, without_onednn
-from drkernel.sim.wire.tape import Tape, digest_of
+from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
+from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
+from drkernel.sim.gpu.accounts import LaunchRecord
+from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
@@ -60,57 +63,82 @@ FLAT = 1e-9
 """of an input's largest slope: what is less may be a sum that cancels"""
 PATIENCE_S = 20.0
 """wall seconds that the candidate has for its calls of one size"""
-MOST_ARGUMENTS = 16
-"""inputs and weights that are tried one by one for what an answer does not depend on"""
+
+
+class ExactCheck:
+    """A candidate compared with the reference exactly, and what the answer depends on."""
+
+    def __init__(
+        self,
+        request: EvalRequest,
+        side: ExpectedSide,
+        checker: Checker,
+        weights: Mapping[str, Place],
+        factory: OpensSessions,
+    ):
+        """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
+        self._side = side
+        self._proved: _Call | None = None
+        start = time.monotonic()
+        self.exactness, self.findings = _open("nothing was recorded", start), list[Finding]()
+        timed = _TimedCalls(side, checker, weights)
+        for at in filter(None, (_small(request, side), side)):
+            try:
+                call = _recorded(request, at, timed, factory)
+            except SessionError as error:
+                if error.kind in ("infra_error", "tampering"):
+                    raise
+                self.exactness = _open(f"at a small size the candidate fails: {error.detail.type}", start)
+                continue
+            except TaskError as error:
+                self.exactness = _open(str(error), start)
+                continue
+            self.exactness, self.findings = _decided(call, at, timed, start)
+            if self.exactness.outcome == "proved":
+                self._proved = call
+            if self.exactness.outcome != "open":
+                return
+
+    def contributes(self) -> bool:
+        """Whether the own kernels make the answer, however small their part; False where that is not decided."""
+        call = self._proved
+        with _condemning_nobody():
+            return call is not None and call.bound.contributes(
+                call.answered, self._side.seeds("field"), time.thread_time() + SECONDS
+            )
+        return False
+
+    def needed(self, idle: Mapping[int, str], launches: Sequence[LaunchRecord]) -> set[int]:
+        """Those of a call's ``idle`` launches on which the answer depends all the same, by their places in it."""
+        call, names = self._proved, [one.name for one in launches]
+        if call is None or call.kernels != names:
+            return set()
+        seed, deadline = self._side.seeds("field"), time.thread_time() + SECONDS
+        with _condemning_nobody():
+            return call.bound.needed(call.answered, idle, len(names), seed, deadline)
+        return set()
 
 
 @dataclass
 class _Call:
     """One call, as both sides made it."""
 
-    instance: Instance
-    inputs: list[Any]
-    others: list[Any]
-    """another draw of the inputs"""
-    other_state: dict[str, torch.Tensor]
+    bound: BoundCall
+    """the reference's"""
     tape: Tape
     outputs: Sequence[Output]
+    kernels: Sequence[str]
+    """names of the launches"""
+    earlier: Collection[int]
+    """calls before it whose results it may read, by number"""
+    earlier_inputs: Mapping[int, torch.Tensor]
+    """of calls before it, by handle"""
     facts: Seen | None
     """what it did on the device"""
 
-    def named(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """The inputs and weights, by name."""
-        places = [names[place] if place < len(names) else str(place) for place in range(len(self.inputs))]
-        inputs = {
-            name: value for name, value in zip(places, self.inputs, strict=True) if isinstance(value, torch.Tensor)
-        }
-        return {**inputs, **_state_of(self.instance.model)}
-
-    def sources(self, field: Field, changed: torch.Tensor | None = None) -> Sources:
-        """Residues of the inputs and weights; ``changed`` gets others than at this field's ordinary point."""
-        sources = Sources(field, None if changed is None else digest_of(changed))
-        for value, other in zip(self.inputs, self.others, strict=True):
-            if isinstance(value, torch.Tensor):
-                sources.give(value, other if isinstance(other, torch.Tensor) else None)
-        for name, value in _state_of(self.instance.model).items():
-            sources.give(value, self.other_state.get(name))
-        return sources
-
-    def expected(self, sources: Sources, deadline: float) -> list[Any]:
-        """What the reference computes."""
-        machine = ExactMachine(sources.field, sources, deadline)
-        given = [value.clone() if isinstance(value, torch.Tensor) else value for value in self.inputs]
-        for value in (*given, *_state_of(self.instance.model).values()):
-            if isinstance(value, torch.Tensor):
-                machine.give(form_of(value), digest_of(value), value)
-        with torch.no_grad(), without_onednn(), Watched(machine):
-            outputs = flatten_outputs(self.instance.model(*given))
-        return [machine.read(form_of(out)) if isinstance(out, torch.Tensor) else out for out in outputs]
-
-    def answered(self, sources: Sources, deadline: float) -> list[Any]:
+    def answered(self, machine: ExactMachine) -> list[Any]:
         """What the candidate computes."""
-        machine = ExactMachine(sources.field, sources, deadline)
-        replay(machine, self.tape)
+        replay(machine, self.tape, self.earlier, self.earlier_inputs)
         return [
             machine.read(TensorForm(out.address, out.shape, out.stride, out.dtype, out.storage))
             if out.address is not None and out.dtype is not None and out.storage is not None
@@ -119,38 +147,19 @@ class _Call:
         ]
 
 
-def verify(
-    request: EvalRequest, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place], factory: OpensSessions
-) -> tuple[Exactness, list[Finding]]:
-    """Compare the candidate with the reference exactly. ``weights``: their addresses in the checker's session, where
-    known."""
-    start = time.monotonic()
-    record = _open("nothing was recorded", start)
-    timed, none = _TimedCalls(side, checker, weights), list[Finding]()
-    for at in filter(None, (_small(request, side), side)):
-        try:
-            call = _recorded(request, at, timed, factory)
-        except SessionError as error:
-            if error.kind in ("infra_error", "tampering"):
-                raise
-            record = _open(f"at a small size the candidate fails: {error.detail.type}", start)
-            continue
-        except TaskError as error:
-            record = _open(str(error), start)
-            continue
-        apart = timed.apart(call.facts, at)
-        record, found = _open(f"calls that are timed do otherwise: {apart}", start), none
-        with _condemning_nobody() as why:
-            if apart is None:
-                record, found = _compared(call, at, start)
-        if why:
-            record = _open(why[0], start)
-        if record.outcome == "open":
-            with _condemning_nobody():
-                record, found = _without(call, at, timed.unread(), record, apart is None, start)
-        if record.outcome != "open":
-            return record, found
-    return record, none
+def _decided(call: _Call, side: ExpectedSide, timed: _TimedCalls, start: float) -> tuple[Exactness, list[Finding]]:
+    """The outcome of one call, which counts only if the calls that are timed do the same."""
+    apart = timed.apart(call.facts, side)
+    record, found = _open(f"calls that are timed do otherwise: {apart}", start), list[Finding]()
+    with _condemning_nobody() as why:
+        if apart is None:
+            record, found = _compared(call, side, start)
+    if why:
+        record = _open(why[0], start)
+    if record.outcome == "open":
+        with _condemning_nobody():
+            record, found = _without(call, side, timed.unread(), record, apart is None, start)
+    return record, found
 
 
 @contextmanager
@@ -174,9 +183,6 @@ class _TimedCalls:
         self.work = work_at(side.reference.source)
         self.facts = facts_of(calls, checker.session, dict(weights))
         self.weights = bool(weights)
-        counts = [len(call.result.record.launches) for call in checker.calls[checker.began :]]
-        self.tuned = counts[:1] != counts[1:2]
-        """the first call of a session launches other kernels than those that follow"""
         self.each = [(call, facts_of([call], checker.session, {})) for call in calls]
 
     @property
@@ -241,10 +247,8 @@ def _slopes(instance: Instance, inputs: Sequence[Any]) -> dict[int, float]:
 
 
 def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> _Call:
-    """The second call of a fresh session, as the calls that are timed come after a first one that may prepare things;
-    what the first one prepared is recorded, too, unless it tunes."""
-    inputs, others = draw_inputs(at.reference, at.seeds("exact")), draw_inputs(at.reference, at.seeds("exact", 1))
-    state = _state_of(at.problem.instance(at.seeds("exact", 2)).model)
+    """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
+    things."""
     with factory.open(request.settings) as session:
         assert isinstance(session, RecordedSession)
         loaded = session.load(
@@ -257,11 +261,30 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         if at.pairs:
             session.load_state(at.state())
         places = places_of_weights(session, loaded) if timed.weights else {}
-        before = draw_inputs(at.reference, at.seeds("exact", 3))
-        session.call(arguments_of(before), poison="nan", tape=not timed.tuned)
-        result = session.call(arguments_of(inputs), poison="nan", tape=True)
+        bound, before = _bound(at), draw_inputs(at.reference, at.seeds("exact", 3))
+        first = session.call(arguments_of(before), poison="nan")
+        session.record_next()
+        result = session.call(arguments_of(bound.inputs), poison="nan")
         tape, facts = session.tape(), _facts(session, result, places)
-    return _Call(at.instance, inputs, others, state, tape, result.outputs, facts)
+    pairs = zip(tree_leaves(first.arguments), tree_leaves(before), strict=True)
+    earlier = {handle: value for handle, value in pairs if isinstance(value, torch.Tensor)}
+    kernels = [one.name for one in result.record.launches]
+    return _Call(bound, tape, result.outputs, kernels, earlier_calls(tape), earlier, facts)
+
+
+def _bound(at: ExpectedSide) -> BoundCall:
+    """The reference's side of a call, on a model of its own: the evaluation may write into it."""
+    instance = at.problem.instance(at.build_seed)
+    instance.model.load_state_dict(at.instance.model.state_dict())
+    instance.model.train(at.instance.model.training)
+    return BoundCall(
+        lambda given: flatten_outputs(instance.model(*given)),
+        draw_inputs(at.reference, at.seeds("exact")),
+        draw_inputs(at.reference, at.seeds("exact", 1)),
+        _state_of(instance.model),
+        _state_of(at.problem.instance(at.seeds("exact", 2)).model),
+        at.reference.argument_names(),
+    )
 
 
 def _facts(session: RecordedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
@@ -295,8 +318,9 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     reasons: list[str] = []
     for point in range(POINTS):
         field = Field(side.seeds("field", point))
-        sources = call.sources(field)
-        expected, answered = call.expected(sources, deadline), call.answered(sources, deadline)
+        sources = call.bound.sources(field)
+        machines = [ExactMachine(field, sources, deadline) for _ in range(2)]
+        expected, answered = call.bound.values(machines[0]), call.answered(machines[1])
         if len(expected) != len(answered):
             return _open("another number of outputs", start), []
         found = [_of_output(want, got) for want, got in zip(expected, answered, strict=True)]
@@ -345,23 +369,12 @@ def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...]:
     """Names of inputs and weights on which the reference's answer depends and the candidate's does not."""
-    field_seed = side.seeds("field", 0)
-    names = call.named(side.reference.argument_names())
-    found: list[str] = []
     try:
-        base = call.sources(Field(field_seed))
-        expected, answered = call.expected(base, deadline), call.answered(base, deadline)
-        for name, tensor in list(names.items())[:MOST_ARGUMENTS]:
-            if not tensor.is_floating_point():
-                continue
-            other = call.sources(Field(field_seed), tensor)
-            if _all_equal(answered, call.answered(other, deadline)) and not _all_equal(
-                expected, call.expected(other, deadline)
-            ):
-                found.append(name)
+        programs = (call.bound.values, call.answered)
+        theirs, mine = call.bound.ignored_by(programs, side.seeds("field"), deadline)
     except Undecided:
-        pass
-    return tuple(found)
+        return ()
+    return tuple(name for name in call.bound.tensors if name in mine - theirs)
 
 
 def _without(
@@ -371,47 +384,45 @@ def _without(
     does not, because it is the same in exact arithmetic, or because a call that may be timed leaves it unread."""
     deadline = time.thread_time() + SECONDS
     fields = [side.seeds("field", point) for point in range(CLEAN_POINTS)]
-    expected = [call.expected(call.sources(Field(seed)), deadline) for seed in fields]
-    answered: list[Any] | None = None
-    for name, tensor in list(call.named(side.reference.argument_names()).items())[:MOST_ARGUMENTS]:
-        if not tensor.is_floating_point():
-            continue
-        changes: list[np.ndarray] | None = None
-        for seed, base in zip(fields, expected, strict=True):
-            other = call.expected(call.sources(Field(seed), tensor), deadline)
-            sure = [_of_output(x, y)[2] for x, y in zip(base, other, strict=True)]
-            changes = sure if changes is None else [x & y for x, y in zip(changes, sure, strict=True)]
-        if changes is None or not any(one.any() for one in changes):
-            continue
-        if name not in unread:
-            if not evaluated:
-                continue
-            try:
-                answered = answered or call.answered(call.sources(Field(fields[0])), deadline)
-                if not _all_equal(answered, call.answered(call.sources(Field(fields[0]), tensor), deadline)):
-                    continue
-            except Undecided:
-                evaluated = False
-                continue
+
+    def expected(seed: int, changed: Sequence[str]) -> list[Any]:
+        field = Field(seed)
+        return call.bound.values(ExactMachine(field, call.bound.sources(field, changed), deadline))
+
+    base = [expected(seed, []) for seed in fields]
+    needed: dict[str, list[np.ndarray]] = {}
+    """where the outputs change for certain"""
+    for name, (tensor, _) in list(call.bound.tensors.items())[:MOST_ARGUMENTS]:
+        if tensor.is_floating_point():
+            points = [
+                [_of_output(x, y)[2] for x, y in zip(before, expected(seed, [name]), strict=True)]
+                for seed, before in zip(fields, base, strict=True)
+            ]
+            changes = [np.logical_and.reduce(each) for each in zip(*points, strict=True)]
+            if any(one.any() for one in changes):
+                needed[name] = changes
+    ignored = set(unread & needed.keys())
+    if evaluated and needed and not ignored:
+        with _condemning_nobody():
+            ignored = call.bound.ignored_by([call.answered], fields[0], deadline, needed)[0]
+    for name in [one for one in needed if one in ignored][:1]:
+        changes = needed[name]
         place = next(n for n, one in enumerate(changes) if one.any())
         where = tuple(int(i) for i in np.argwhere(changes[place])[0])
         elements, differ = sum(one.size for one in changes), sum(int(one.sum()) for one in changes)
         seconds = time.monotonic() - start
         facts = {"elements": elements, "equal": 0, "differ": differ, "inputs": _words(call), "ignored": (name,)}
-        found = [show.not_equivalent(elements, differ, place, where, (name,))]
-        return Exactness(outcome="differs", **facts, seconds=seconds), found
+        return Exactness(outcome="differs", **facts, seconds=seconds), [
+            show.not_equivalent(elements, differ, place, where, (name,))
+        ]
     return record, []
-
-
-def _all_equal(left: list[Any], right: list[Any]) -> bool:
-    return all(
-        bool(np.all(compare(x, y).equal))
-        for x, y in zip(left, right, strict=True)
-        if isinstance(x, Exact) and isinstance(y, Exact)
-    )
 
 
 def _words(call: _Call) -> str:
     """The tensors of the call in words."""
-    shapes = [f"[{', '.join(map(str, value.shape))}]" for value in call.inputs if isinstance(value, torch.Tensor)]
+    shapes = [
+        f"[{', '.join(map(str, value.shape))}]"
+        for value in tree_leaves(call.bound.inputs)
+        if isinstance(value, torch.Tensor)
+    ]
     return ", ".join(shapes)[:200]

@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from drkernel.gym.judge.memory import require_memory
 from drkernel.gym.request import EvalRequest
 from drkernel.sim.wire.frames import same_bytes
-from drkernel.tasks.correctness import compare
+from drkernel.tasks.correctness import compare, declared_values
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant, role_of
-from drkernel.tasks.oracle import Oracle, RawOutput
+from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
 from drkernel.tasks.randomness import require_determined
 from drkernel.tasks.reference import load_reference
@@ -205,14 +205,6 @@ def expected_side(request: EvalRequest, source: str, budget: int) -> ExpectedSid
         raise TaskError(str(error.args[0] if error.args else error)) from error
     require_determined(side.instance)
     return side
-
-
-def declared_values(oracle: Oracle) -> list[RawOutput]:
-    """The reference's own outputs as a candidate would return them."""
-    return [
-        None if out.python_type == "NoneType" else out.declared if out.python_type == "Tensor" else out.declared.item()
-        for out in oracle.outputs
-    ]
 
 
 def _patched(value: Any, donor: Any, share: float, generator: torch.Generator) -> Any:

@@ -37,7 +37,7 @@ from drkernel.gym.judge.contribution import (
     spread,
     timed_calls,
 )
-from drkernel.gym.judge.exact import verify
+from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
 from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
@@ -62,6 +62,7 @@ from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
 from drkernel.sim.process.call_record import CallRecord
+from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
 from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
 
@@ -85,7 +86,7 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
 
 def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | None) -> Verdict:
     """Grade on the settings' device alone; a card is free again when this returns."""
-    trial, allowed = Trial(request), default_budget() if budget is None else budget
+    trial, allowed = Trial(request, factory), default_budget() if budget is None else budget
     try:
         if trial.is_unsupported():
             return trial.verdict()
@@ -97,7 +98,7 @@ def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | N
                 if not request.settings.place.simulated:  # what else runs on a card would be in the times of both
                     held.enter_context(alone_on(request.settings.place))
                 session = held.enter_context(factory.open(request.settings))
-            trial.run(side, session, factory)
+            trial.run(side, session)
     except SessionError as error:
         trial.stop(error)
     except TaskError as error:
@@ -117,8 +118,9 @@ def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | N
 class Trial:
     """One evaluation in progress, and its results so far."""
 
-    def __init__(self, request: EvalRequest):
+    def __init__(self, request: EvalRequest, factory: OpensSessions):
         self.request = request
+        self.factory = factory
         self.settings = request.settings
         self.start = time.perf_counter()
         self.phases: dict[str, float] = defaultdict(float)
@@ -136,6 +138,8 @@ class Trial:
         """whether the second experiment was conclusive"""
         self.idle: dict[int, str] = {}
         """launches of a call that the answer does not need, by place"""
+        self.comparison: ExactCheck | None = None
+        """with the reference, exactly, once it was needed"""
         self.contribution = Contribution()
         self.facts = Facts()
         if request.settings.unsafe_no_checks:
@@ -162,7 +166,7 @@ class Trial:
 
     # ---- the flow
 
-    def run(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
+    def run(self, side: ExpectedSide, session: Session) -> None:
         """Run everything that needs the session."""
         with ExitStack() as sessions:
             self.session: Session = session
@@ -172,14 +176,14 @@ class Trial:
                 nonlocal said
                 said += self.session.stdout()
                 self.session.kill()
-                fresh = factory.open(self.settings)
+                fresh = self.factory.open(self.settings)
                 sessions.callback(fresh.kill)
                 self.session = fresh
 
             self._reopen = reopen
             try:
                 if self._prepare(side):
-                    self._judge(side, factory)
+                    self._judge(side)
             finally:
                 # only now is the candidate's language known
                 self.facts.not_checked = tuple(unchecked(self.session.device, self.session.observes))
@@ -215,9 +219,9 @@ class Trial:
         """The sizes that are timed without data; None when the checked sizes are timed."""
         return None if self.checked is None else chosen_to_time(self.request, self.checked)
 
-    def _judge(self, side: ExpectedSide, factory: OpensSessions) -> None:
+    def _judge(self, side: ExpectedSide) -> None:
         if self.settings.unsafe_no_checks:
-            self._judge_naively(side, self.session, factory)
+            self._judge_naively(side, self.session)
             return
         checker = self.checker = Checker(side, self.session)
         self._check(side, checker)
@@ -227,31 +231,56 @@ class Trial:
             self._weigh_contribution(side, checker)
         if self.settings.timing:
             with self.phase("timing"):
-                self._take_time(side, self.session, factory, checker.calls)
+                self._take_time(side, self.session, checker.calls)
         if checker.passed:
             numbers = eased_by_numbers(checker.calls, side.reference)
             self.findings += [show.weights_apart(side.apart)] * bool(side.apart)
             self.findings += [show.number_dependent(numbers)] * bool(numbers)
-            if side.apart or numbers:
+            draws = [call.case.oracle for call in checker.calls if call.mode != "repeated"]
+            constant = same_answer(draws, side.rule)
+            self.findings += [show.constant_answer(len(draws))] * constant
+            if side.apart or numbers or constant:
                 self.facts.withhold()
         if self.settings.knock_out and checker.passed and self.contribution.credited:
             self._try_other_mode(checker)
-        if checker.passed and not checker.session.over and isinstance(checker.session, RecordedSession):
-            self._verify_exactly(side, checker, factory)
+        if checker.passed and not any(finding.severity == "hack" for finding in self.findings):
+            self._verify_exactly(side, checker)
         if self.settings.other_calls and checker.passed and not checker.session.over:
             with self.phase("other_calls"):
                 make_other_calls(checker)
 
-    def _verify_exactly(self, side: ExpectedSide, checker: Checker, factory: OpensSessions) -> None:
-        """Compare without a tolerance what was right within it; another function gets no speedup."""
-        drawn = random.Random(side.seeds("verified")).random()
-        if drawn >= self.settings.exact or any(finding.severity == "hack" for finding in self.findings):
+    def _verify_exactly(self, side: ExpectedSide, checker: Checker) -> None:
+        """Compare without a tolerance what was right within it, if it is drawn, or faster than what is known; another
+        function gets no speedup."""
+        above, speedup = self.settings.exact_above, self.facts.speedup
+        drawn = random.Random(side.seeds("verified")).random() < self.settings.exact
+        faster = above is not None and speedup is not None and speedup.value > above
+        if not (drawn or faster) or (found := self._exactly(side, checker)) is None:
             return
-        with self.phase("exact"):
-            self.facts.exactness, found = verify(self.request, side, checker, self.weights, factory)
-        if found:
-            self.findings += found
+        self.facts.exactness = found.exactness
+        if found.findings:
+            self.findings += found.findings
             self.facts.withhold()
+
+    def _exactly(self, side: ExpectedSide, checker: Checker) -> ExactCheck | None:
+        """The comparison without a tolerance, made once; None where that is off or impossible."""
+        possible = isinstance(checker.session, RecordedSession) and not checker.session.over
+        if self.comparison is None and self.settings.exact and possible:
+            with self.phase("exact"):
+                self.comparison = ExactCheck(self.request, side, checker, self.weights, self.factory)
+        return self.comparison
+
+    def _makes_the_answer(self, side: ExpectedSide, checker: Checker) -> bool:
+        """Whether exact arithmetic shows that own kernels make the answer, however small their part in it."""
+        found = self._exactly(side, checker)
+        with self.phase("exact"):
+            return found is not None and found.contributes()
+
+    def _reconsider(self, side: ExpectedSide, checker: Checker) -> None:
+        """Take back that kernels are decoys, as the answer is right within tolerance without them, if they make it."""
+        decoys = [finding for finding in self.findings if finding.kind == "decoy_kernel"]
+        if decoys and self._makes_the_answer(side, checker):
+            self.findings = [finding for finding in self.findings if finding not in decoys]
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
@@ -282,14 +311,20 @@ class Trial:
         if not records or not {"host_reads", "disturb"} <= self.session.observes.keys():
             return
         reads = sum(record.host_reads for record in records)
+        self._reconsider(side, checker)
         if (reads or "skip" in self.unproven) and not self.findings:
             self._knock_out(side, checker, "disturb")
+            self._reconsider(side, checker)
         if self.unproven.keys() == {"skip"} and self.disturbed:
             self.unproven.clear()  # the second experiment has shown what the first could not
         if not any(finding.severity == "hack" for finding in self.findings) and not checker.session.over:
             with self.phase("knock_out"):
                 launches = device_records(timed_calls(checker.calls))[-1].launches
                 self.idle = idle_launches(side, checker, launches, lambda: self._revive(side, checker))
+            if self.idle and (found := self._exactly(side, checker)) is not None:
+                with self.phase("exact"):
+                    needed = found.needed(self.idle, launches)
+                self.idle = {place: name for place, name in self.idle.items() if place not in needed}
             if self.idle:
                 self.findings.append(show.idle_kernel(self.idle.values()))
 
@@ -338,7 +373,7 @@ class Trial:
             self.findings.append(finding)
             self.facts.withhold()
 
-    def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
+    def _judge_naively(self, side: ExpectedSide, session: Session) -> None:
         """The research mode: judge as a harness without any defence would."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
@@ -346,38 +381,38 @@ class Trial:
         with self.phase("timing"):
             if isinstance(session, TimedSession):
                 with suppress(WrongWhenTimed):  # a naive harness does not look
-                    measure(side, session, factory, self.settings, names_of([last.record])).tell(self.facts)
+                    measure(side, session, self.factory, self.settings, names_of([last.record])).tell(self.facts)
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
                 eager = self._reference_profile(side, inputs)
                 self._time([record.profile], eager, record.host_bytes, side.reference.source, side.conv_tf32)
 
-    def _take_time(self, side: ExpectedSide, session: Session, factory: OpensSessions, calls: list[Checked]) -> None:
+    def _take_time(self, side: ExpectedSide, session: Session, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
         if isinstance(session, TimedSession):
             launched = names_of([call.result.record for call in calls])
             try:
-                measured = measure(side, session, factory, self.settings, launched)
+                measured = measure(side, session, self.factory, self.settings, launched)
             except WrongWhenTimed as error:
                 assert self.checker is not None
                 self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
                 return
             measured.tell(self.facts)
             self.findings += measured.findings
-        elif not self._time_at_own_sizes(side, factory):
+        elif not self._time_at_own_sizes(side):
             told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
             records = device_records(timed_calls(calls))
             eager, profiles = self._reference_profile(side, calls[0].case.inputs), [one.profile for one in records]
             self._time(profiles, eager, told, side.reference.source, side.conv_tf32)
             self._give_credit(records, self.idle)
 
-    def _time_at_own_sizes(self, side: ExpectedSide, factory: OpensSessions) -> bool:
+    def _time_at_own_sizes(self, side: ExpectedSide) -> bool:
         """Time the task's own sizes without data; return False when that was not requested or is impossible."""
         own, checker, checked = self._own_sizes(), self.checker, self.checked
         condemned = any(finding.severity == "hack" for finding in self.findings)
         if own is None or checker is None or checked is None or condemned or not self.contribution.credited:
             return False
-        timing = OwnTiming(self.request, checked, own, side, checker, self.weights, factory)
+        timing = OwnTiming(self.request, checked, own, side, checker, self.weights, self.factory)
         try:
             run = timing.run()
         except Untimed as error:
@@ -409,7 +444,7 @@ class Trial:
                 return None
             return self._reference_profile(side, inputs)
 
-        self.contribution = contribution(checker.calls, reference)
+        self.contribution = contribution(checker.calls, reference, lambda: self._makes_the_answer(side, checker))
         self.findings += self.contribution.findings
 
     def _give_credit(self, records: list[CallRecord], idle: dict[int, str]) -> None:
@@ -432,7 +467,7 @@ class Trial:
         elif self.unproven:
             self.facts.coverage = 0.0
         else:
-            self.facts.coverage = counted_coverage(chosen, idle, self.contribution.copies_count)
+            self.facts.coverage = counted_coverage(chosen, idle, self.contribution)
 
     def _reference_profile(self, side: ExpectedSide, inputs: list[Any]) -> Profile:
         """The reference's profile at the checked sizes."""

@@ -245,10 +245,9 @@ class CudaRunner(Runner):
         if not wanted:
             yield []
             return
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self._device.type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        with torch.profiler.profile(activities=activities) as profiler:
+        gpu = "cuda" if self._device.type == "cuda" else None
+        # what torch.profiler.profile wraps; the wrapper imports all of TorchInductor, a second in every runner
+        with torch.autograd.profiler.profile(use_kineto=True, use_device=gpu) as profiler:
             held = [profiler]
             yield held
 

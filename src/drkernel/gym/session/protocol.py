@@ -130,21 +130,11 @@ class Session(Protocol):
 class RecordedSession(Session, Protocol):
     """A session on a device of the judge's own, which can record the candidate's commands."""
 
-    def call(
-        self,
-        arguments: Sequence[Any],
-        *,
-        poison: Literal["nan", "zero", "random"] | None = None,
-        interference: Interference | None = None,
-        forms: Sequence[Form | None] | None = None,
-        only: Sequence[int] | None = None,
-        schedule: Schedule | None = None,
-        tape: bool = False,
-    ) -> CallResult:
-        """Call the module; ``tape`` records what it does."""
+    def record_next(self) -> None:
+        """Record the next call whole, arguments and all."""
 
     def tape(self) -> Tape:
-        """What the candidate did on the device outside of calls and in those that were recorded."""
+        """What the candidate did on the device so far, and what the judge gave it."""
 
 
 @runtime_checkable

@@ -41,6 +41,7 @@ class SimulatedSession(JobSession):
         assert spec is not None, "a simulated device has a specification"
         self._control = DeviceControl(job.control, spec)
         self._specs: dict[int, TensorSpec] = {}
+        self._record_next = False
         super().__init__(launcher, settings, job)
 
     def __enter__(self) -> SimulatedSession:
@@ -48,7 +49,8 @@ class SimulatedSession(JobSession):
 
     @contextmanager
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> Iterator[None]:
-        self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32))
+        tape = self._settings.exact > 0 if seed is not None else None
+        self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32, tape=tape))
         try:
             yield
         finally:
@@ -64,7 +66,6 @@ class SimulatedSession(JobSession):
         forms: Sequence[Form | None] | None = None,
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
-        tape: bool = False,
     ) -> CallResult:
         """Call the module; the device accepts the candidate's commands only during the call.
 
@@ -72,10 +73,11 @@ class SimulatedSession(JobSession):
         each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
         ``poison`` sets the contents of fresh memory from now on, ``interference`` what the device does to the
         candidate's own launches in this call alone (with "skip", to those at the places ``only``, if given),
-        ``schedule`` the order of their programs in this call; ``tape`` records it (:meth:`tape`). ``forms`` are shape
-        and dtype of each expected output (None for one that is not a tensor): an output of another form is only
-        described, and all are when their number differs.
+        ``schedule`` the order of their programs in this call. ``forms`` are shape and dtype of each expected output
+        (None for one that is not a tensor): an output of another form is only described, and all are when their number
+        differs.
         """
+        tape, self._record_next = self._record_next, False
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
 
@@ -194,8 +196,12 @@ class SimulatedSession(JobSession):
         for handle in released:
             self._specs.pop(handle, None)
 
+    def record_next(self) -> None:
+        """Record the next call whole, arguments and all."""
+        self._record_next = True
+
     def tape(self) -> Tape:
-        """What the candidate did on the device outside of calls and in those that were recorded."""
+        """What the candidate did on the device so far, and what the judge gave it."""
         return self._on_device(self._control.tape)
 
     def _on_device(self, request: Callable[[], T]) -> T:

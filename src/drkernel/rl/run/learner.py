@@ -26,7 +26,6 @@ from drkernel.rl.maths.advantages import broadcast_to_tokens, group_ids, speed_o
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import PolicyMismatch, mismatch
 from drkernel.rl.maths.rejection import Reason, void_turns
-from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
 from drkernel.rl.run.optimizers import apply_gradient
@@ -80,7 +79,7 @@ class LearnerConfig(Config):
         le=1,
         description="speed earns nothing in a group (task and turn) of which a smaller share than this is right",
     )
-    schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
+    schedule: Method = Field(Method(name="constant"), description="constant, cosine")
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
@@ -104,7 +103,7 @@ def check_methods(config: LearnerConfig) -> None:
     for kind in ("advantage", "loss", "mismatch", "rejection", "schedule"):
         chosen: Method | tuple[Method, ...] = getattr(config, kind)
         for method in chosen if isinstance(chosen, tuple) else (chosen,):
-            getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
+            getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed",))
 
 
 @dataclass(frozen=True)
@@ -177,17 +176,12 @@ def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) ->
 
 
 @torch.no_grad()
-def uninformative(
-    trajectories: Sequence[Trajectory], config: LearnerConfig, shape: Shape = Shape()
-) -> dict[int, Reason]:
+def uninformative(batch: TurnBatch, config: LearnerConfig) -> dict[int, Reason]:
     """Return the groups that the recipe's rejection ``uninformative`` will drop, and why, from the grades alone."""
     chosen = [method for method in config.rejection if method.name == "uninformative"]
-    if not chosen or not trajectories:
+    if not chosen or not len(batch.task_B):
         return {}
-    rows = Rows.of(trajectories, shape.lay_out)
-    batch = shape.batch(rows.batch(), trajectories)
-    batch, _ = _counted(dataclasses.replace(batch, mask_BT=rows.mask_BT), config)
-    return registry.uninformative_prompts(batch, **chosen[0].options)
+    return registry.uninformative_prompts(_counted(batch, config)[0], **chosen[0].options)
 
 
 def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[str, float]]:
@@ -256,9 +250,6 @@ class Learner:
         ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
         """
         turns = distinct_turns(trajectories)
-        lengths = [turn.tokens for turn in turns]
-        if lengths and isinstance(self.schedule, LengthTriggered):
-            self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
         lr = self.config.lr * self.schedule.factor(step)
         if not any(gradable(turn) for turn in turns):
             return {"lr": lr, "skipped": float(self.config.updates * self.config.passes), "trained_tokens": 0.0}
@@ -274,17 +265,6 @@ class Learner:
                 metrics[name] = metrics.get(name, 0.0) + value / len(shares)
         metrics["skipped"] = float(skipped)
         return metrics
-
-    def schedule_state(self) -> dict[str, Any] | None:
-        """Return the schedule's observations as JSON; None for schedules without state."""
-        state = getattr(self.schedule, "state", None)
-        return None if state is None else dataclasses.asdict(state)
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Restore the return value of :meth:`schedule_state`."""
-        if state is not None and isinstance(self.schedule, LengthTriggered):
-            seen = LengthState(**{**state, "recent": tuple(state["recent"])})
-            self.schedule = dataclasses.replace(self.schedule, state=seen)
 
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:

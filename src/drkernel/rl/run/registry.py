@@ -123,7 +123,7 @@ Rejected = Literal["stay", "leave"]
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
-schedule: Registry[Callable[..., schedules.Schedule]] = Registry("schedule", makers=True)
+schedule: Registry[Callable[..., schedules.Constant | schedules.Cosine]] = Registry("schedule", makers=True)
 mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch", makers=True)
 rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 
@@ -216,7 +216,6 @@ loss.register("gspo")(losses.gspo)
 
 schedule.register("constant")(schedules.Constant)
 schedule.register("cosine")(schedules.Cosine)
-schedule.register("length_triggered")(schedules.LengthTriggered)
 
 
 mismatch.register("mrs")(MismatchSettings)

@@ -1,9 +1,14 @@
 """The stage of reinforcement learning: sample and grade, learn, log, with evaluations of held-out tasks before and
 after.
+
+With ``rollout.staleness`` 1 the batch of the next step is sampled and graded beside the learner, which works in a
+thread. Which weights sample a batch is a function of its step: those after ``step - 1`` updates, whatever takes longer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import random
 import time
 from collections import Counter
@@ -14,6 +19,7 @@ from typing import Any
 
 import torch
 
+from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode
 from drkernel.episode.metrics import mean
 from drkernel.episode.records import Trajectory, Turn
@@ -25,7 +31,8 @@ from drkernel.rl.run.evaluate import evaluation_metrics, rl_metrics, sample_row,
 from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, Shape, make_shape, plan_jobs
-from drkernel.rl.run.sitting import BestStep, Checkpoints, Sitting
+from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.sitting import BestStep, Checkpoints, Sitting, trainable_part
 from drkernel.task import Task
 
 
@@ -38,14 +45,19 @@ class RlStage:
         self.shape = make_shape(sitting.recipe.rollout.shape)
         self.decoder: Decoder | None = None
         self.server: PolicyServer | None = None
-        self.served = 0
-        """The step whose weights the server has."""
+        self.version = -1
+        """Updates that the weights of the training sampler have seen; -1: it has none yet."""
+        self.ahead: asyncio.Task[Drawn] | None = None
+        """The batch of the next step, where it is sampled beside the learner."""
 
     async def run(self, resume: Path | None) -> None:
         """Run the remaining steps, continuing from the checkpoint ``resume`` if given."""
+        if self.sitting.recipe.rollout.staleness and self.sitting.world.size > 1:
+            raise ConfigError("rollout.staleness 1: sampling beside the learner is for one process, not for torchrun")
         try:
             await self._run(resume)
         finally:
+            await self._drop_ahead()
             if self.server is not None:
                 self.server.close()
 
@@ -64,6 +76,7 @@ class RlStage:
             if state.step % terms.every == 0 and state.step < steps:
                 await self.evaluate("during", terms.tasks, terms.samples)
             sitting.checkpoint_if_due(learner.optimizer)
+        await self._drop_ahead()
         state.after = state.before
         if state.step and terms.final_tasks:
             state.after = await self.evaluate("after", terms.final_tasks, terms.final_samples)
@@ -71,16 +84,28 @@ class RlStage:
 
     async def step(self, learner: Learner, tasks: Sequence[Task]) -> None:
         """Run the next step of RL: sample and grade, learn, log."""
-        sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
+        sitting, recipe, state = self.sitting, self.sitting.recipe, self.sitting.state
         assert recipe.rl is not None
-        started = time.perf_counter()
-        drawn = await self._draw(tasks, recipe.rl.learner)
+        started, number = time.perf_counter(), state.step
+        drawn = await (self.ahead or self._draw(tasks, number, state.prompts, self._training_sampler(number)))
         sampled = time.perf_counter()
-        learned = learner.learn(drawn.kept, number, recipe.seed * 1_000_003 + number)
-        sitting.state.schedule = learner.schedule_state()
+        state.prompts += drawn.prompts
+        state.tokens += drawn.stats.tokens
+        state.evaluations += drawn.stats.graded
+        state.learn_speeds(turn for trajectory in drawn.played for turn in trajectory.turns)
+        if recipe.rollout.staleness and number + 1 < recipe.rl.steps:
+            sampler = self._training_sampler(number + 1)
+            weights = trainable_part(sitting.policy, sitting.policy.model.state_dict())
+            sitting.sampler = {name: value.to("cpu", copy=True) for name, value in weights.items()}
+            self.ahead = asyncio.create_task(self._draw(tasks, number + 1, state.prompts, sampler))
+            learned = await asyncio.to_thread(learner.learn, drawn.kept, number, recipe.seed * 1_000_003 + number)
+        else:
+            self.ahead = sitting.sampler = None
+            learned = learner.learn(drawn.kept, number, recipe.seed * 1_000_003 + number)
         row = {"stage": "rl", "step": number + 1, **rl_metrics(drawn.played, recipe.episode.turns), **learned}
         row |= {
             **drawn.metrics(),
+            "lag": number - min((trajectory.version for trajectory in drawn.played), default=number),
             "tokens": drawn.stats.tokens,
             "evaluations": drawn.stats.graded,
             "pruned_mass": drawn.stats.pruned_mass,
@@ -93,14 +118,22 @@ class RlStage:
         sitting.log("rl", row)
         for trajectory in spread_out(drawn.played, recipe.rl.log_samples):
             sitting.files.append("samples.jsonl", sample_row("rl", number + 1, "train", trajectory))
-        sitting.state.advance(number + 1)
+        state.advance(number + 1)
 
-    async def _draw(self, tasks: Sequence[Task], learner: LearnerConfig) -> Drawn:
-        """Play the prompts of a step, then others in place of those that teach nothing, for ``refill`` rounds at
-        most."""
-        sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
+    async def _drop_ahead(self) -> None:
+        """End the batch under way, if there is one: no step will learn from it."""
+        if self.ahead is not None:
+            self.ahead.cancel()
+            await asyncio.wait([self.ahead])
+            self.ahead = None
+
+    async def _draw(self, tasks: Sequence[Task], number: int, start: int, sampler: Sampler | ServedSampler) -> Drawn:
+        """Play the prompts of step ``number``, those after the first ``start``, then others in place of those that
+        teach nothing, for ``refill`` rounds at most."""
+        sitting, recipe = self.sitting, self.sitting.recipe
+        assert recipe.rl is not None
         terms, turns = recipe.rollout, recipe.episode.turns
-        rollout = self._rollout(self._training_sampler(), self.shape)
+        rollout = self._rollout(sampler, self.version, self.shape)
         samples = self.shape.jobs(terms.samples)
         drawn = Drawn(samples)
         graded = planned = 0
@@ -111,17 +144,21 @@ class RlStage:
             sitting.progress("turn", {"step": number + 1, "graded": graded, "of": planned})
 
         while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
-            chosen = step_tasks(tasks, sitting.state.prompts, missing, recipe.seed)
-            jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number, drawn.prompts)
+            chosen = step_tasks(tasks, start + drawn.prompts, missing, recipe.seed)
+            seed, known = recipe.seed * 100_003 + number, sitting.state.fastest
+            jobs = plan_jobs(chosen, samples, seed, drawn.prompts, known)
             planned += missing * self.shape.answers(terms.samples, turns)
             played = await self._play(rollout, jobs, on_graded)
-            sitting.state.prompts += missing
-            dropped = uninformative(played, learner, self.shape) if terms.refill else {}
+            rows = Rows.of(played, self.shape.lay_out)
+            batch = dataclasses.replace(self.shape.batch(rows.batch(), played), mask_BT=rows.mask_BT)
+            dropped = uninformative(batch, recipe.rl.learner) if terms.refill else {}
             drawn.add(played, missing, dropped, rollout.stats)
         return drawn
 
     async def evaluate(self, label: str, tasks: int, samples: int) -> dict[str, Any]:
         """Play held-out tasks with the current weights; log the metrics and return the logged row."""
+        if self.ahead is not None:
+            await asyncio.wait([self.ahead])  # one sampler at a time
         started = time.perf_counter()
         sitting, recipe, terms = self.sitting, self.sitting.recipe, self.sitting.recipe.evaluation
         step = sitting.state.step
@@ -129,8 +166,10 @@ class RlStage:
         sitting.progress("stage", {"stage": "evaluation", "label": label})
         changes = {"temperature": terms.temperature, "top_p": terms.top_p or recipe.rollout.sampling.top_p}
         sampling = recipe.rollout.sampling.model_copy(update=changes)
-        rollout = self._rollout(self._evaluation_sampler(sampling))
+        rollout = self._rollout(self._evaluation_sampler(sampling), step)
         trajectories = await self._play(rollout, plan_jobs(self.heldout[:tasks], samples, terms.seed))
+        sitting.state.tokens += rollout.stats.tokens
+        sitting.state.evaluations += rollout.stats.graded
         row = {"stage": stage, "step": step, "label": label}
         row |= evaluation_metrics(trajectories, recipe.episode.turns)
         row["seconds"] = time.perf_counter() - started
@@ -149,12 +188,14 @@ class RlStage:
         config = recipe.rl.learner if recipe.rl is not None else LearnerConfig()
         optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay)
         if resume is not None:
+            sitting.sampler = Checkpoints.load_sampler(resume, sitting.policy)
+            if sitting.sampler is not None:  # the next batch was begun before the last update
+                self._training_sampler(sitting.state.step)
             Checkpoints.load(resume, sitting.policy, optimizer)
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
         terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns, "shape": self.shape}
         learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
-        learner.restore(sitting.state.schedule)
         return learner
 
     def _load_reference(self) -> Policy:
@@ -170,18 +211,17 @@ class RlStage:
         self, rollout: Rollout, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
     ) -> list[Trajectory]:
         """Play this rank's share of the jobs (whole groups); return the trajectories of all ranks."""
-        world, state = self.sitting.world, self.sitting.state
+        world, terms = self.sitting.world, self.sitting.recipe.rollout
         mine = [job for job in jobs if job.group % world.size == world.rank]
         threads = torch.get_num_threads()
-        torch.set_num_threads(self.sitting.recipe.rollout.threads or threads)
+        torch.set_num_threads(terms.threads or threads)
         try:
             played = world.gather(await rollout.play(mine, on_graded))
         finally:
-            torch.set_num_threads(threads)
+            if not terms.staleness:  # a learner beside it works with as many
+                torch.set_num_threads(threads)
         stats = rollout.stats
         stats.tokens, stats.graded = int(world.sum(stats.tokens)), int(world.sum(stats.graded))
-        state.tokens += stats.tokens
-        state.evaluations += stats.graded
         return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.sample))
 
     def _keep_best(self, row: dict[str, Any]) -> None:
@@ -191,15 +231,19 @@ class RlStage:
             state.best = BestStep(step=row["step"], reward=row["reward"], fast_12=row["fast_1.2"])
             self.sitting.checkpoints.export("best", self.sitting.policy)
 
-    def _training_sampler(self) -> Sampler | ServedSampler:
-        """Return the sampler of the next step; its weights are renewed every ``refresh_every`` steps."""
+    def _training_sampler(self, number: int) -> Sampler | ServedSampler:
+        """Return the sampler of a step's batch. It gets the policy's present weights where its own are older than
+        ``staleness`` and ``refresh_every`` say."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
+        wanted = max(0, number - terms.staleness)
+        renew = self.version < wanted - wanted % terms.refresh_every
+        if self.version < 0 or renew:
+            self.version = wanted
         if terms.backend != "local":
-            server = self._server(renew=sitting.state.step % terms.refresh_every == 0)
-            return ServedSampler(server, sitting.tokenizer, terms.sampling, terms.context)
+            return ServedSampler(self._server(renew), sitting.tokenizer, terms.sampling, terms.context)
         if self.decoder is None:
             self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
-        elif sitting.state.step % terms.refresh_every == 0:
+        elif renew:
             self.decoder.refresh(sitting.policy.model)
         return Sampler(self.decoder, sitting.tokenizer, terms.sampling)
 
@@ -207,12 +251,14 @@ class RlStage:
         """Return a sampler with the present weights; a server that keeps its own has none."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if terms.backend == "vllm":
-            return ServedSampler(self._server(renew=True), sitting.tokenizer, sampling, terms.context)
+            server = self._server(renew=self.version != sitting.state.step)
+            self.version = sitting.state.step
+            return ServedSampler(server, sitting.tokenizer, sampling, terms.context)
         decoder = sitting.policy.make_decoder(sampling.rows, terms.context)
         return Sampler(decoder, sitting.tokenizer, sampling)
 
     def _server(self, renew: bool) -> PolicyServer:
-        """Return the server; new weights were checked after it got them. ``renew``: it is to have the present ones."""
+        """Return the server; new weights were checked after it got them. ``renew``: it is to get the present ones."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if self.server is None:
             if terms.backend == "vllm":
@@ -221,21 +267,20 @@ class RlStage:
             else:
                 self.server = PolicyServer(terms.backend.removeprefix("openai:"))
                 self.server.wait()
-        elif renew and self.served != sitting.state.step:
+        elif renew:
             self.server.load(sitting.policy)
         else:
             return self.server
         self.server.check(sitting.policy, terms.sampling)
-        self.served = sitting.state.step
         return self.server
 
-    def _rollout(self, sampler: Sampler | ServedSampler, shape: Shape = Shape()) -> Rollout:
+    def _rollout(self, sampler: Sampler | ServedSampler, version: int, shape: Shape = Shape()) -> Rollout:
         sitting = self.sitting
         answerer = SamplerAnswerer(sampler, sitting.tokenizer)
         terms: dict[str, Any] = {
             "waves": sitting.recipe.rollout.waves,
             "judge_seed": sitting.recipe.judge_seed,
-            "version": sitting.state.step,
+            "version": version,
         }
 
         def make_episode() -> Episode:

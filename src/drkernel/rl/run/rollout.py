@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,6 +39,8 @@ class RolloutJob:
     sample: int
     seed: int
     """Seed of the sampler's draws."""
+    known: float = dataclasses.field(default=0.0, kw_only=True)
+    """The task's best speedup before this batch."""
 
 
 @dataclass
@@ -88,11 +90,14 @@ class RolloutPlay:
         return "context" if self.full else None
 
 
-def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[RolloutJob]:
+def plan_jobs(
+    tasks: Sequence[Task], samples: int, seed: int, first: int = 0, known: Mapping[str, float] | None = None
+) -> list[RolloutJob]:
     """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``; groups count from
-    ``first``."""
+    ``first``. ``known``: the best speedups so far, by task id."""
+    best = known or {}
     return [
-        RolloutJob(task, group, sample, seed * 1_000_003 + group * samples + sample)
+        RolloutJob(task, group, sample, seed * 1_000_003 + group * samples + sample, known=best.get(task.id, 0.0))
         for group, task in enumerate(tasks, first)
         for sample in range(samples)
     ]
@@ -150,7 +155,7 @@ class Rollout:
     async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         """The conversations that a job starts with."""
         play = RolloutPlay(job, self.make_episode(), Conversation(job.seed))
-        await play.episode.reset(job.task, self.judge_seed)
+        await play.episode.reset(job.task, self.judge_seed, known=job.known)
         return [play]
 
     def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:

@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import ConfigError
+from drkernel.episode.records import Turn
 from drkernel.gym.request import Pool
 from drkernel.rl.model.distributed import World, full_state, load_full_state
 from drkernel.rl.model.policy import Policy
@@ -42,8 +43,16 @@ class Checkpoints:
         for leftover in self.directory.glob(".*.tmp"):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
-    def save(self, name: str, policy: Policy, optimizer: torch.optim.Optimizer | None, state: dict[str, Any]) -> Path:
-        """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``.
+    def save(
+        self,
+        name: str,
+        policy: Policy,
+        optimizer: torch.optim.Optimizer | None,
+        state: dict[str, Any],
+        sampler: dict[str, torch.Tensor] | None = None,
+    ) -> Path:
+        """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``. ``sampler`` are the
+        weights of the batch that is being sampled, where they are older than the policy's.
 
         Every rank must call this; the first one writes. Raises ``OSError`` (a full disk, for example) and leaves the
         previous checkpoint untouched.
@@ -60,6 +69,7 @@ class Checkpoints:
             training = {
                 "model": trainable_part(policy, weights),
                 "optimizer": moments,
+                "sampler": sampler,
                 "rng": torch.get_rng_state(),
             }
             torch.save(training, temporary / "training.pt")
@@ -89,6 +99,14 @@ class Checkpoints:
             raise ConfigError(
                 f"checkpoint {path} cannot be read ({error}); write the name of an older one into {pointer}"
             ) from error
+
+    @staticmethod
+    def load_sampler(path: Path, policy: Policy) -> dict[str, torch.Tensor] | None:
+        """Put the sampler's weights of a checkpoint into the policy, if it has any, and return them."""
+        weights: dict[str, torch.Tensor] | None = torch.load(path / "training.pt", weights_only=True)["sampler"]
+        if weights is not None:
+            load_trainable(policy, weights)
+        return weights
 
     @staticmethod
     def load(path: Path, policy: Policy, optimizer: torch.optim.Optimizer | None) -> None:
@@ -286,8 +304,8 @@ class RunState(BaseModel):
     """The held-out evaluation after RL, as logged."""
     best: BestStep | None = None
     """The best evaluation, whose weights are exported as ``best``."""
-    schedule: dict[str, Any] | None = None
-    """State of the learning-rate schedule, if it has any."""
+    fastest: dict[str, float] = Field(default_factory=dict)
+    """The best speedup of RL so far, by task."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Bytes of the run's append-only files at the checkpoint."""
     stopped_because: str | None = None
@@ -301,6 +319,13 @@ class RunState(BaseModel):
         """Record that ``done`` steps of the current stage are finished."""
         self.step = done
         self.steps[self.stage] = done
+
+    def learn_speeds(self, turns: Iterable[Turn]) -> None:
+        """Keep the best speedup of each task."""
+        for turn in turns:
+            if turn.speedup is not None:
+                task = turn.verdict.task_id
+                self.fastest[task] = max(turn.speedup, self.fastest.get(task, 0.0))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able dict that :meth:`read` accepts."""
@@ -364,6 +389,8 @@ class Sitting:
     """Called after every step: whether to end with a checkpoint."""
     saved_at: float = field(default_factory=time.perf_counter)
     """When the last checkpoint was written."""
+    sampler: dict[str, torch.Tensor] | None = None
+    """The weights of the batch under way, where they are older than the policy's."""
 
     @property
     def tokenizer(self) -> ChatTokenizer:
@@ -381,7 +408,7 @@ class Sitting:
         self.state.seconds = self.clock.seconds()
         self.state.sizes = self.files.sizes()
         name = f"{self.state.stage}-{self.state.step}"
-        self.checkpoints.save(name, self.policy, optimizer, self.state.to_json())
+        self.checkpoints.save(name, self.policy, optimizer, self.state.to_json(), self.sampler)
         self.saved_at = time.perf_counter()
 
     def checkpoint_if_due(self, optimizer: torch.optim.Optimizer) -> None:

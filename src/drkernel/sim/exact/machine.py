@@ -8,7 +8,7 @@ watched while it runs (:class:`Watched`); a candidate's commands come from a tap
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -35,6 +35,11 @@ ELEMENTS = {
     torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2", torch.int64: "i64", torch.int32: "i32",
     torch.int16: "i16", torch.int8: "i8", torch.uint8: "i8", torch.bool: "i1",
 }  # fmt: skip
+MADE = frozenset((
+    "fill", "zero", "full", "zeros", "ones", "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like",
+    "full_like", "scalar_tensor", "arange", "linspace", "eye",
+))  # fmt: skip
+"""operators that make a tensor from numbers"""
 MOST_CONSTANTS = 16
 """different numbers of a tensor that are explained one by one"""
 COINCIDENCE = 0.1
@@ -89,8 +94,8 @@ def form_of(tensor: torch.Tensor) -> TensorForm:
 class Sources:
     """Residues of the values that both programs are given: by what they are, so that equal tensors have equal ones."""
 
-    def __init__(self, field: Field, changed: str | None = None):
-        """``changed``: digest of a tensor that gets residues of its own here."""
+    def __init__(self, field: Field, changed: Collection[str] = ()):
+        """``changed``: digests of tensors that get residues of their own here."""
         self.field = field
         self._changed = changed
         self._known: dict[str, tuple[torch.Tensor, np.ndarray | None]] = {}
@@ -111,7 +116,7 @@ class Sources:
         tensor, same = self._known[digest]
         if not tensor.is_floating_point():
             return None if tensor.is_complex() else whole_numbers(tensor)
-        name = f"{digest} changed" if digest == self._changed else digest
+        name = f"{digest} changed" if digest in self._changed else digest
         found = Exact.drawn(self.field, name, tensor.double().numpy())
         if same is None or not same.any():
             return found
@@ -213,15 +218,16 @@ class ExactMachine:
 
     # ---- running
 
-    def launch(self, ttir: str, grid: tuple[int, int, int], args: Sequence[int | float]) -> None:
-        """Run a kernel; tensors among its arguments are addresses."""
-        run_exact(_parsed(ttir), grid, args, self.memory, deadline=self.deadline)
+    def launch(self, ttir: str, grid: tuple[int, int, int], args: Sequence[TensorForm | int | float]) -> None:
+        """Run a kernel."""
+        numbers = [leaf.address if isinstance(leaf, TensorForm) else leaf for leaf in args]
+        run_exact(_parsed(ttir), grid, numbers, self.memory, deadline=self.deadline)
 
     def operator(
         self, name: str, args: Any, kwargs: Mapping[str, Any], results: Sequence[TensorForm], evaluate: bool = True
-    ) -> None:
-        """Run an operator whose tensors, also in lists, are given as forms. One that cannot be evaluated leaves its
-        results unknown.
+    ) -> Sequence[TensorForm]:
+        """Run an operator whose tensors, also in lists, are given as forms; return those that it made from others. One
+        that cannot be evaluated leaves its results unknown.
 
         Raises:
             Undecided: all of it takes too long, or an unknown result is of whole numbers.
@@ -236,14 +242,14 @@ class ExactMachine:
         inplace = base.endswith("_") and not base.startswith("__") and base not in OPERATORS
         fresh = [one for one in results if one.base not in bases]
         if results and not fresh and not inplace and not out:
-            return  # views
+            return ()  # views
         for one in fresh:
             self.allocate(one)
         if not evaluate:
             for one in out or ([args[0]] if inplace else []):
                 self.forget(one)
         if base in ALLOCATORS or not evaluate:
-            return
+            return ()
         plain = base.removesuffix("_") if inplace else base
         if base == "_index_put_impl_":
             plain, name, args = "index_put", "index_put", args[:4]
@@ -267,6 +273,7 @@ class ExactMachine:
                 self._forget(form)
             else:
                 self.write(form, _fitted(value, form))
+        return () if plain in MADE else targets
 
     def _forget(self, form: TensorForm) -> None:
         if form.elem in FLOAT_BITS:
@@ -278,8 +285,7 @@ class ExactMachine:
         self, base: str, name: str, args: Any, kwargs: Mapping[str, Any], targets: Sequence[TensorForm]
     ) -> Any:
         """Values of an operator's results; None for one that is not known."""
-        if base in ("fill", "zero", "full", "zeros", "ones", "new_zeros", "new_ones", "new_full", "zeros_like",
-                    "ones_like", "full_like", "scalar_tensor", "arange", "linspace", "eye"):  # fmt: skip
+        if base in MADE:
             return self._made(base, args, kwargs, targets[0])
         if base in ("copy", "_to_copy", "lift_fresh_copy", "contiguous", "clone"):
             return self.read(args[1] if base == "copy" else args[0])
@@ -393,8 +399,45 @@ class Watched(TorchDispatchMode):
         return result
 
 
-def replay(machine: ExactMachine, tape: Tape) -> None:
-    """Run what a device recorded.
+def earlier_calls(tape: Tape) -> frozenset[int]:
+    """The plain calls, by number, that wrote what the call recorded whole may read, and what these themselves read."""
+    forms: dict[int, TensorForm] = {}
+    writer: dict[int, int] = {}
+    """of each storage"""
+    needs: dict[int, set[int]] = {0: set()}
+    plain, whole, number = set[int](), set[int](), 0
+    for kind, *entry in tape.entries:
+        if kind == "call":
+            number += 1
+            needs[number] = set()
+            (plain if entry[0] == "plain" else whole).update({number} if entry[0] in ("plain", "whole") else ())
+            continue
+        if kind == "given":
+            made, given, written = [_noted(forms, decode(entry[0]))], [], []
+        elif kind == "op":
+            args, kwargs, result = (decode(part) for part in entry[1:])
+            given = [forms[leaf.handle] for leaf in _leaves((args, kwargs)) if isinstance(leaf, Ref)]
+            made = [_noted(forms, leaf) for leaf in _leaves(result) if isinstance(leaf, TensorSpec)]
+            written = given[:1] if entry[0].partition(".")[0].endswith("_") else []
+        elif kind == "launch":
+            given = [forms[leaf.handle] for leaf in decode(entry[2]) if isinstance(leaf, Ref)]
+            made, written = [], [one for one in given if one.base in entry[3]]
+        else:
+            return frozenset()
+        bases = {one.base for one in given}
+        needs[number] |= {writer[base] for base in bases if base in writer}
+        fresh = {one.base for one in made} - bases
+        writer.update(dict.fromkeys(fresh | {one.base for one in written}, number))
+    found, left = set[int](), whole
+    while left:
+        left = {one for number in left for one in needs[number] if one in plain} - found
+        found |= left
+    return frozenset(found)
+
+
+def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Mapping[int, torch.Tensor]) -> None:
+    """Run what a device recorded: the call recorded whole, what ran outside of calls, and these ``calls`` before it.
+    ``inputs``: arguments of calls before it, by handle.
 
     Raises:
         Undecided: a launch could not be evaluated, or all of it takes too long. An operator that cannot be leaves its
@@ -402,35 +445,46 @@ def replay(machine: ExactMachine, tape: Tape) -> None:
     """
     forms: dict[int, TensorForm] = {}
 
-    def form(spec: TensorSpec) -> TensorForm:
-        base = spec.address - spec.offset * spec.dtype.itemsize
-        forms[spec.handle] = TensorForm(spec.address, spec.shape, spec.stride, spec.dtype, base)
-        return forms[spec.handle]
-
     def known(leaf: Any) -> Any:
         return forms[leaf.handle] if isinstance(leaf, Ref) else leaf
 
-    evaluate = True
+    evaluate, number = True, 0
     for kind, *entry in tape.entries:
-        if kind == "only":
-            evaluate = not entry[0]
+        if kind == "call":
+            number += 1
+            evaluate = entry[0] in ("whole", "") or number in calls
         elif kind == "given":
             spec, digest, part = entry
-            machine.give(form(decode(spec)), digest, None if part is None else tape.contents[part])
+            spec = decode(spec)
+            contents = None if part is None else tape.contents[part]
+            if not digest and evaluate and spec.handle in inputs and spec.handle not in forms:  # its first contents
+                contents = inputs[spec.handle]
+                machine.sources.give(contents)
+                digest = digest_of(contents)
+            machine.give(_noted(forms, spec), digest, contents)
         elif kind == "op":
             args, kwargs, result = (decode(part) for part in entry[1:])
-            made = [form(leaf) for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, TensorSpec)]
+            made = [_noted(forms, leaf) for leaf in _leaves(result) if isinstance(leaf, TensorSpec)]
             machine.operator(entry[0], tree_map(known, args), tree_map(known, kwargs), made, evaluate)
         elif kind == "launch":
             args = [known(leaf) for leaf in decode(entry[2])]
             if evaluate:
-                numbers = [leaf.address if isinstance(leaf, TensorForm) else leaf for leaf in args]
-                machine.launch(tape.kernels[entry[0]], tuple(entry[1]), numbers)
+                machine.launch(tape.kernels[entry[0]], tuple(entry[1]), args)
             for leaf in args if not evaluate else ():
-                if isinstance(leaf, TensorForm):
+                if isinstance(leaf, TensorForm) and leaf.base in entry[3]:
                     machine.forget(leaf)
         else:
             raise Undecided("too many commands")
+
+
+def _noted(forms: dict[int, TensorForm], spec: TensorSpec) -> TensorForm:
+    """The form of a tensor of a device, noted by its handle."""
+    base = spec.address - spec.offset * spec.dtype.itemsize
+    forms[spec.handle] = TensorForm(spec.address, spec.shape, spec.stride, spec.dtype, base)
+    return forms[spec.handle]
+
+
+_leaves = torch.utils._pytree.tree_leaves
 
 
 @contextmanager

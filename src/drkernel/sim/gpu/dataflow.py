@@ -88,6 +88,8 @@ class DataFlow:
 
     def reset(self) -> None:
         """Start a new call; the current contents of storages count as given."""
+        self.written: list[int] = []
+        """where the storages begin into which the last launch wrote"""
         self._steps: list[_Step] = []
         self._origin.clear()
         self._kept: list[torch.Tensor] = []
@@ -121,8 +123,9 @@ class DataFlow:
 
     def launch(self, held: Sequence[Held], footprint: Sequence[tuple[int, float, float]]) -> None:
         """Record a kernel. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
+        self.written = [base for base, _, written in footprint if written]
         reads = frozenset(self._heap.storage(base) for base, read, _ in footprint if read)
-        writes = frozenset(self._heap.storage(base) for base, _, written in footprint if written)
+        writes = frozenset(map(self._heap.storage, self.written))
         sources = [
             one for one in held if self._values and self._heap.storage(one.base) not in writes and not _expanded(one)
         ]
@@ -141,6 +144,7 @@ class DataFlow:
 
     def skipped(self) -> None:
         """Record a launch that was not executed."""
+        self.written = []
         self._steps.append(_Step("launch", "", frozenset(), frozenset()))
 
     def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:

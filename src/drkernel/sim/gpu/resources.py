@@ -63,7 +63,7 @@ class Target:
 
     def _compile(self, ttir: str, num_warps: int, num_stages: int) -> KernelResources:
         try:
-            return compile_for_target(ttir, self.spec, num_warps=num_warps, num_stages=num_stages, depth="full")
+            return compile_for_target(ttir, self.spec, num_warps=num_warps, num_stages=num_stages)
         except TargetCompileError as error:
             raise LaunchRefused(f"{error.kind}: {error}") from error
 
@@ -81,4 +81,4 @@ class Target:
             raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {command.name}: {error}") from error
         if found is None:
             return None
-        return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found), "ttir")
+        return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found))

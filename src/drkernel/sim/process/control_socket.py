@@ -98,7 +98,7 @@ class ControlDesk:
             raise ProtocolError(f"the device knows no control command {header['do']!r}")
         return self._commands[header["do"]](header, payload)
 
-    def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
+    def _put(self, header: dict, payload: bytearray | memoryview, argument: bool = False) -> tuple[Any, Any]:
         tensor = tensor_or_form(header, payload)
         if self.without_data is None:
             self.engine.heap.require_host(2 * _size_of(tensor))
@@ -107,7 +107,7 @@ class ControlDesk:
         if header.get("grant", True):
             self.visible.add(spec.handle)
             self._given[spec.handle] = None if self.without_data else elements_of(header, payload)
-        self.tape.given(encode(spec), tensor)
+        self.tape.given(encode(spec), tensor, argument)
         return encode(spec), b""
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -121,6 +121,8 @@ class ControlDesk:
     def _overwrite(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         handle = self._held(header["handle"])
         self.engine.overwrite(handle, tensor_of(header, payload) if header.get("contents", True) else None)
+        if self.tape.on:
+            self.tape.given(encode(self.engine.heap.held(handle).spec), self.engine.tensor(handle), True)
         if self._given.get(handle) is not None:
             self._given[handle] = self.engine.tensor(handle).clone()
         return None, b""
@@ -137,8 +139,9 @@ class ControlDesk:
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
-        self.tape.only_forms(not header.get("tape", False))
-        specs = [self._put(put, part)[0] for put, part in parts_of(header.get("puts", ()), payload)]
+        spoilt = self.engine.interference != "none"
+        self.tape.call("whole" if header.get("tape") else "spoilt" if spoilt else "plain")
+        specs = [self._put(put, part, True)[0] for put, part in parts_of(header.get("puts", ()), payload)]
         self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
         self.engine.heap.noise.manual_seed(self.engine.schedule.seed ^ _OF_NOISE)
         self.engine.reset_counters()
@@ -161,7 +164,7 @@ class ControlDesk:
         sent.
         """
         self.frozen = bool(header.get("freeze", False))
-        self.tape.only_forms(False)
+        self.tape.call("")
         interfered = self.engine.interference != "none"
         self._set(header)
         outputs, data = self._outputs(header)
@@ -226,6 +229,8 @@ class ControlDesk:
             self.engine.random.seed(int(header["seed"]))
         if header.get("conv_tf32") is not None:
             self.engine.conv_tf32 = bool(header["conv_tf32"])
+        if header.get("tape") is not None:
+            self.tape.on = bool(header["tape"]) and self.without_data is None
         self.frozen = bool(header["on"])
         return None, b""
 
@@ -388,14 +393,16 @@ class DeviceControl:
         return [int(handle) for handle in self._ask({"do": "changed"})[0]]
 
     def tape(self) -> Tape:
-        """The commands outside of calls and in those that were to be recorded."""
+        """The commands since the device was told to record them."""
         answer, data = self._ask({"do": "tape"}, most_bytes=MAX_PAYLOAD)
         contents = [tensor_of(header, part) for header, part in parts_of(answer["contents"], data)]
         return Tape(answer["entries"], answer["kernels"], contents)
 
-    def set_frozen(self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None) -> None:
-        """Refuse (or accept) the host's commands, without touching counters."""
-        self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32})
+    def set_frozen(
+        self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None, tape: bool | None = None
+    ) -> None:
+        """Refuse (or accept) the host's commands, without touching counters. ``tape``: from here on, record or not."""
+        self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32, "tape": tape})
 
     def shutdown(self) -> None:
         """End the device process."""

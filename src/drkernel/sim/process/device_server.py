@@ -107,7 +107,9 @@ class _DeviceServer:
             command = self._launch_of(header)
             self._check_visible(list(command.args))
             self.engine.launch(command)
-            self.desk.tape.launch(header["kernel"], command.ttir, command.grid, header["args"])
+            self.desk.tape.launch(
+                header["kernel"], command.ttir, command.grid, header["args"], self.engine.flow.written
+            )
             return None, b""
         if what == "resources":
             warps, stages = _small(header.get("num_warps")), _small(header.get("num_stages"))

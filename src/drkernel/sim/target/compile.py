@@ -1,7 +1,7 @@
 """Resources of a kernel on the target (registers, spills, shared memory, occupancy), from Triton's own compiler.
 
-Depth ``"ttir"`` compiles nothing and knows only the number of warps. Depth ``"full"`` runs Triton's stages to machine
-code in a worker process and caches the result (errors too) by content, in memory and on disk.
+A worker process runs Triton's stages to machine code; results (errors too) are cached by content, in memory and on
+disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from drkernel.base.files import user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
@@ -40,16 +40,15 @@ class KernelResources:
     """Resources of one program of a compiled kernel."""
 
     registers: int | None
-    """registers per thread; None at depth "ttir" """
+    """registers per thread; None where nothing was compiled """
     spills: int | None
-    """32-bit words per thread in local memory; None at depth "ttir" """
+    """32-bit words per thread in local memory; None where nothing was compiled """
     shared_bytes: int
     """shared memory of one program"""
     num_warps: int
     num_stages: int
     occupancy_blocks_per_sm: int
     """programs resident on one SM"""
-    source: Literal["ttir", "full"]
 
 
 def compile_for_target(
@@ -58,31 +57,27 @@ def compile_for_target(
     *,
     num_warps: int,
     num_stages: int,
-    depth: Literal["ttir", "full"] = "full",
     options: Mapping[str, Any] | None = None,
 ) -> KernelResources:
-    """Return the resources of a kernel on a GPU.
+    """Return the resources of a kernel on a GPU, compiled to machine code (0.1 to 1 s the first time).
 
     Args:
         ttir: the kernel after Triton's front end, as text.
         spec: the target.
         num_warps: warps of one program.
         num_stages: depth of software pipelining.
-        depth: "ttir" (nothing is compiled) or "full" (to machine code, 0.1 to 1 s the first time).
         options: further backend options, e.g. ``maxnreg``, ``num_ctas``; they must be JSON values.
 
     Raises:
         TargetCompileError: the compiler's own error, or ``OutOfResources`` as launching it would raise.
     """
-    if depth == "ttir":
-        return KernelResources(None, None, 0, num_warps, num_stages, blocks_per_sm(spec, num_warps), "ttir")
     given = {**(options or {}), "num_warps": num_warps, "num_stages": num_stages}
     answer = with_or_without(strip_locations(ttir), lambda text: _compiled(text, spec, given), TargetCompileError)
     shared, registers = answer["shared"], answer["registers"]
     if shared > spec.max_smem_per_block:
         raise TargetCompileError("OutOfResources", str(OverShared(shared, spec.max_smem_per_block)))
     occupancy = blocks_per_sm(spec, num_warps, shared, registers)
-    return KernelResources(registers, answer["spills"], shared, num_warps, num_stages, occupancy, "full")
+    return KernelResources(registers, answer["spills"], shared, num_warps, num_stages, occupancy)
 
 
 def _compiled(ttir: str, spec: GPUSpec, options: dict[str, Any], **further: str) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 A tape has an entry a command, as JSON: ``["given", spec, digest, part]`` for a tensor that came from outside (``part``:
 the place of its contents beside the tape, None where they are too large), ``["op", name, args, kwargs, result]`` and
-``["launch", kernel, grid, args]``; the texts of its kernels are beside it. ``["only", flag]`` says of what follows
-whether only the forms of its tensors matter: it belongs to a call that is not to be evaluated.
+``["launch", kernel, grid, args, written]``, with the storages that were written; the texts of its kernels are beside
+it. ``["call", kind]`` says what follows: :data:`CallKind`.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,6 +21,8 @@ MOST_ENTRIES = 20_000
 MOST_CONTENTS = 64 << 10
 """bytes of one tensor whose contents are recorded; of others the digest tells whether the judge knows them"""
 MOST_DIGESTED = 64 << 20
+CallKind = Literal["whole", "plain", "spoilt", ""]
+"""a call recorded whole; one whose arguments are recorded by handle alone; one that was interfered with; none"""
 
 
 def digest_of(tensor: torch.Tensor) -> str:
@@ -41,32 +44,38 @@ class TapeRecorder:
     """Records the commands of a device process."""
 
     def __init__(self) -> None:
-        self._only_forms = False
+        self.on = False
+        """whether anything is recorded"""
+        self._kind: CallKind = ""
         self._entries: list[list[Any]] = []
         self._contents: list[torch.Tensor] = []
         self._kernels: dict[str, str] = {}
 
-    def only_forms(self, flag: bool) -> None:
-        """Say whether only forms matter from here on."""
-        if flag != self._only_forms:
-            self._only_forms = flag
-            self.add("only", flag)
+    def call(self, kind: CallKind) -> None:
+        """Begin or end a call."""
+        self._kind = kind
+        self.add("call", kind)
 
     def add(self, *entry: Any) -> None:
         """Record a command; beyond :data:`MOST_ENTRIES` the tape ends, and says so."""
+        if not self.on:
+            return
         if len(self._entries) < MOST_ENTRIES:
             self._entries.append([*entry])
         elif len(self._entries) == MOST_ENTRIES:
             self._entries.append(["cut"])
 
-    def launch(self, kernel: str, ttir: str, grid: Any, args: Any) -> None:
-        """Record a launch."""
-        self._kernels[kernel] = ttir
-        self.add("launch", kernel, list(grid), args)
+    def launch(self, kernel: str, ttir: str, grid: Any, args: Any, written: Iterable[int]) -> None:
+        """Record a launch; ``written``: where the storages begin into which it wrote."""
+        if self.on:
+            self._kernels[kernel] = ttir
+            self.add("launch", kernel, list(grid), args, sorted(written))
 
-    def given(self, spec: Any, tensor: torch.Tensor) -> None:
-        """Record a tensor that comes from outside; ``spec`` is encoded."""
-        if tensor.is_meta or self._only_forms:
+    def given(self, spec: Any, tensor: torch.Tensor, argument: bool = False) -> None:
+        """Record a tensor that comes from outside, perhaps as an argument of a call; ``spec`` is encoded."""
+        if not self.on:
+            return
+        if argument and self._kind != "whole":
             self.add("given", spec, "", None)
             return
         nbytes = tensor.numel() * tensor.element_size()

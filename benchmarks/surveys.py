@@ -1,0 +1,132 @@
+"""What benchmarks share: options, kept rows, work in a forked process, agreement of two series, long tables."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import re
+import resource
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+RULE = re.compile(r"\|[\s:|-]+\|")
+"""the line between head and body of a Markdown table"""
+BAR = re.compile(r"(?<!\\)\|")
+"""what stands between cells"""
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is a module's text as it stands."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+# ---- rows that a survey keeps, a line of JSON each, so that an interrupted one goes on
+
+
+def kept_rows(path: Path | None) -> list[dict[str, Any]]:
+    """The rows that earlier runs have kept."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.is_file() else []
+    return [json.loads(line) for line in lines]
+
+
+def keep_row(path: Path | None, row: dict[str, Any]) -> None:
+    """Add a row."""
+    if path is not None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def forked(work: Callable[[], dict[str, Any]], limit: float, memory_bytes: int) -> dict[str, Any]:
+    """What ``work`` returns in a process of its own, which may take so many seconds and bytes; or its ``error``."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        try:
+            answer = work()
+        except BaseException as error:  # other people's code may fail in any way
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {str(error)[:300]} ({Path(place.filename).name}:{place.lineno})"
+            answer = {"error": said}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"error": "ended by a signal, or over the limit"}
+
+
+# ---- agreement of two series
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks with ties averaged."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    result = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for position in range(start, end + 1):
+            result[order[position]] = (start + end) / 2
+        start = end + 1
+    return result
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Rank correlation; NaN of fewer than three pairs, or where one side has a single value."""
+    if len(a) < 3 or len(set(a)) == 1 or len(set(b)) == 1:
+        return math.nan
+    ranked_a, ranked_b = ranks(a), ranks(b)
+    mean = (len(a) - 1) / 2
+    cov = sum((x - mean) * (y - mean) for x, y in zip(ranked_a, ranked_b, strict=True))
+    var_a, var_b = (sum((x - mean) ** 2 for x in ranked) for ranked in (ranked_a, ranked_b))
+    return cov / math.sqrt(var_a * var_b)
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """With interpolation between neighbours."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+# ---- tables
+
+
+def markdown(rows: Sequence[Sequence[str]], numbers: int = 0) -> list[str]:
+    """The lines of a table, the head first; the last ``numbers`` columns are to the right."""
+    width = len(rows[0])
+    rule = ["---"] * (width - numbers) + ["---:"] * numbers
+    return ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
+
+
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> str:
+    """Write rows, the head first, as a CSV file, which GitHub and the built site show with a search field; return the
+    line by which a page in the same folder shows them."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    return f"[{path.name}, {len(rows) - 1} rows]({path.name})"
+
+
+def cells(lines: Iterable[str]) -> list[list[str]]:
+    """The rows of a Markdown table."""
+    return [
+        [cell.strip().replace("\\|", "|") for cell in BAR.split(line.strip())[1:-1]]
+        for line in lines
+        if not RULE.fullmatch(line.strip())
+    ]

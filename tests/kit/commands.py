@@ -1,0 +1,17 @@
+"""Commands of drkernel in this process: a new one would load torch each time."""
+
+import click
+from click.testing import CliRunner, Result
+
+from drkernel.cli import main
+
+
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _drkernel(arguments: tuple[str, ...]) -> None:
+    main(list(arguments))
+
+
+def invoke(*arguments: object, columns: int = 120) -> Result:
+    """Run ``drkernel ARGUMENTS``; its exit code and what it printed."""
+    return CliRunner().invoke(_drkernel, list(map(str, arguments)), env={"COLUMNS": str(columns)})
