@@ -3,6 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named, grade
+from drkernel.task import Task
 from gym_harness import SETTINGS
 
 PROVED = (
@@ -145,3 +146,52 @@ def test_an_approximation_of_a_function_is_not_condemned(gym):
     verdict = gym.grade("exact_tanh_gelu", ERF_FOR_TANH)
     assert not any(finding.kind == "not_equivalent" for finding in verdict.findings)
     assert verdict.exactness is None or verdict.exactness.outcome == "open"
+
+
+HALVED = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, half):
+        return x * half * 2
+
+
+def get_inputs():
+    return [torch.randn(256, 128), torch.full((256, 128), 0.5)]
+"""
+HALVED_BY_TABLE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def table_kernel(table_ptr, half_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(table_ptr + at, 2.0 + 0.0 * tl.load(half_ptr + at))
+
+
+@triton.jit
+def product_kernel(x_ptr, half_ptr, table_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    factor = tl.load(table_ptr + tl.arange(0, BLOCK)) * tl.load(half_ptr + at, at < n, 0.0)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, at < n, 0.0) * factor, at < n)
+
+
+class ModelNew(torch.nn.Module):
+    table = None
+
+    def forward(self, x, half):
+        if self.table is None:
+            self.table = torch.empty(128, device=x.device)
+            table_kernel[(1,)](self.table, half, BLOCK=128)
+        out = torch.empty_like(x)
+        product_kernel[(triton.cdiv(x.numel(), 128),)](x, half, self.table, out, x.numel(), BLOCK=128)
+        return out
+"""
+
+
+def test_what_is_the_same_in_every_draw_is_a_constant_in_earlier_calls_too(gym):
+    task = Task(id="halved", reference=HALVED)
+    assert gym.grade(task, HALVED_BY_TABLE).exactness.outcome == "proved"

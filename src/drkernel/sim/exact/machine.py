@@ -102,12 +102,14 @@ class Sources:
 
     def give(self, tensor: torch.Tensor, other: torch.Tensor | None = None) -> None:
         """Make a tensor's elements variables, but for those that are the same in ``other``, another draw of it: they
-        are constants."""
+        are constants. What was given before stays as it is."""
+        if (digest := digest_of(tensor)) in self._known:
+            return
         same = None
         if other is not None and other.shape == tensor.shape:
             same = (tensor == other).detach().numpy()
             same = same if same.mean() > COINCIDENCE else None
-        self._known[digest_of(tensor)] = (tensor.detach(), same)
+        self._known[digest] = (tensor.detach(), same)
 
     def of(self, digest: str) -> Exact | np.ndarray | None:
         """The values of a tensor that was given, in its shape."""
