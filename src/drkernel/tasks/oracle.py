@@ -8,8 +8,8 @@ implementation may be from the second; ``compare`` (correctness.py) judges again
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from drkernel.tasks.promote import (
     promoted_inputs,
     run_double,
 )
+from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.sharing import Share, shared_by
 from drkernel.tasks.tolerance import unit_roundoff
 
@@ -122,6 +123,8 @@ class Oracle:
     """Memory that the reference's outputs share."""
     mixed: bool = False
     """Whether the inputs are of the variant that has slices far from zero."""
+    in_order: Callable[[], list[RawOutput]] | None = field(default=None, compare=False, repr=False)
+    """The outputs of the reference at the declared precision with sums taken term after term."""
 
     @property
     def finite(self) -> bool:
@@ -222,7 +225,15 @@ class OracleMaker:
             raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
         runs = zip(declared, exact, shaken, _padded(least_spreads, len(declared)), strict=True)
         outputs = tuple(expected_output(a, b, c, self.precision, least) for a, b, c, least in runs)
-        return _oracle(outputs, places, self.precision, "fp64", None, shares)
+        oracle = _oracle(outputs, places, self.precision, "fp64", None, shares)
+        return replace(oracle, in_order=lambda: self._in_order(inputs))
+
+    def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:
+        try:
+            with torch.no_grad(), Reordered(in_order=True):
+                return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
+            return self.run(inputs)  # an operator called in a way that has no other order here
 
 
 def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: PromoteToDouble) -> list[RawOutput]:

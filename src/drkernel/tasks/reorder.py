@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,17 +24,21 @@ BLOCK = 16
 LOG2_E = 1.4426950408889634
 Moments = Callable[[Tensor, Sequence[int]], tuple[Tensor, Tensor]]
 aten = torch.ops.aten
+_IN_ORDER: ContextVar[bool] = ContextVar("in_order", default=False)
+"""whether sums run term after term"""
 
 
 class Reordered(TorchDispatchMode):
     """Within the block, operators that round run in another order of operations. Thread-local.
 
     ``one_pass`` also computes variances as ``E[x^2] - E[x]^2``, as many kernels do; this loses accuracy where the mean
-    is large. Most tasks tolerate it, and one that does not is not at fault.
+    is large. Most tasks tolerate it, and one that does not is not at fault. ``in_order`` sums term after term, which is
+    the least accurate order that kernels use.
     """
 
-    def __init__(self, one_pass: bool = False) -> None:
+    def __init__(self, one_pass: bool = False, in_order: bool = False) -> None:
         super().__init__()
+        self._in_order = in_order
         moments: Moments = _one_pass if one_pass else _two_pass
         self._table: dict[Any, Callable[..., Any]] = dict(_TABLE)
         self._table.update({operator: partial(function, moments) for operator, function in _NORMS.items()})
@@ -43,7 +49,11 @@ class Reordered(TorchDispatchMode):
         floating = args and isinstance(args[0], Tensor) and args[0].is_floating_point()
         if replacement is None or not floating or args[0].numel() == 0:
             return func(*args, **kwargs)
-        return replacement(*args, **kwargs)
+        before = _IN_ORDER.set(self._in_order)
+        try:
+            return replacement(*args, **kwargs)
+        finally:
+            _IN_ORDER.reset(before)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -51,17 +61,18 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def _blocks(length: int) -> Iterator[slice]:
-    return (slice(start, start + BLOCK) for start in range(0, length, BLOCK))
+def _blocks(length: int, size: int = BLOCK) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, length, size))
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Compute ``a @ b`` (``b`` may be a vector), accumulated over blocks of the summed dimension, the last block
     first."""
     row = b.dim() - (2 if b.dim() > 1 else 1)
+    size = 1 if _IN_ORDER.get() else BLOCK
     parts = [
-        _wide(a[..., part]) @ _wide(b.narrow(row, part.start, min(BLOCK, b.shape[row] - part.start)))
-        for part in _blocks(a.shape[-1])
+        _wide(a[..., part]) @ _wide(b.narrow(row, part.start, min(size, b.shape[row] - part.start)))
+        for part in _blocks(a.shape[-1], size)
     ]
     total = parts[-1]
     for part in reversed(parts[:-1]):
@@ -82,13 +93,17 @@ def _summed(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
     chosen = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
     kept = [d for d in range(x.dim()) if d not in chosen]
     flat = _wide(x).permute(*kept, *chosen).reshape(*[x.shape[d] for d in kept], -1)
-    total = torch.zeros_like(flat[..., :BLOCK])
-    for part in _blocks(flat.shape[-1]):
-        piece = flat[..., part]
-        total[..., : piece.shape[-1]] += piece
-    result = total[..., 0]
-    for lane in range(1, total.shape[-1]):
-        result = result + total[..., lane]
+    if _IN_ORDER.get() and flat.dtype != torch.complex64:
+        sums = np.add.accumulate(flat.contiguous().numpy(), axis=-1, dtype=np.dtype(str(flat.dtype)[6:]))
+        result = torch.from_numpy(sums[..., -1].copy())
+    else:
+        total = torch.zeros_like(flat[..., :BLOCK])
+        for part in _blocks(flat.shape[-1]):
+            piece = flat[..., part]
+            total[..., : piece.shape[-1]] += piece
+        result = total[..., 0]
+        for lane in range(1, total.shape[-1]):
+            result = result + total[..., lane]
     return result.reshape([1 if d in chosen else n for d, n in enumerate(x.shape)]) if keepdim else result
 
 

@@ -12,7 +12,8 @@ by ``u`` (the conditioning of the task), ``z_reference`` for the reference run a
 test is what separates precisions: rounding operands to the next lower format multiplies ``z_operand`` by the ratio of
 the unit roundoffs (8192 from fp32 to tf32 or fp16, 128 to two bf16 with sixteen bits, 8 from fp16 to bf16, 16 from bf16
 to fp8), while another order of summation stays within a few times ``z_reference``. Slices that lie several deviations
-from zero, as ``mixed`` inputs have them, cost a variance in one pass more than that.
+from zero, as ``mixed`` inputs have them, cost a variance in one pass more than that. Where the limit is exceeded, the
+reference is run once more with sums taken term after term, as a kernel may take them: three times that error passes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class ToleranceRule:
     reference_factor: float
     floor_units: float
     """Factors of the accuracy limit's three terms; see the module's docstring."""
+    order_factor: float = 3
+    """Multiple of the error of the reference's sums taken term after term that passes the second test, too."""
     mixed_factor: float = 1
     """Factor of the accuracy limit on ``mixed`` inputs."""
     explicit: bool = False

@@ -66,6 +66,24 @@ def test_sequential_sum_of_a_million_passes():
     assert compare([total.sum(-1)], oracle, FP32).passed_calls == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_one_running_sum_far_from_zero_passes_and_sixteen_bits_do_not(seed):
+    """What a sum loses term after term depends on its inputs, and is found out from the reference; operands of sixteen
+    bits lose more in a product, whatever the order."""
+    torch.manual_seed(seed)
+    x = torch.randn(20, 200) + 10 * torch.cat([torch.ones(100), -torch.ones(100)])
+    oracle = make_oracle(Function(lambda x: x.mean(-1)), [x], "fp32")
+    total = torch.zeros(20)
+    for column in x.T:
+        total = total + column
+    result = compare([total / 200], oracle, FP32)
+    assert result.passed_calls == 1, result.message
+    (left, right), oracle = product_oracle(512, seed=seed)
+    high = left.bfloat16().float()
+    low = (left - high).bfloat16().float()
+    assert compare([(high + low) @ right], oracle, FP32).passed_calls == 0
+
+
 @pytest.mark.parametrize("depth", [8, 512, 8192])
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 def test_half_precision_operands_fail_where_single_is_declared(depth, lower):
