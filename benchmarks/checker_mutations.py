@@ -23,6 +23,8 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kit"))
+from page_tables import write_table
+
 from corpus_grading import Entry, entries, sample, task_named
 from drkernel.gym.judge.checks import arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide, same_value
@@ -32,7 +34,6 @@ from drkernel.gym.judge.sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
-from page_tables import write_table
 
 DRAWS = 5
 SETTINGS = {

@@ -120,8 +120,9 @@ def test_commands_that_grade_leave_torch_to_the_judge():
     modules = ("cli.bench", "cli.eval", "cli.solve", "gym.pools.local", "tasks.loaders", "report.verdict")
     code = "".join(f"import drkernel.{module}\n" for module in modules)
     done = subprocess.run(
-        [PYTHON, "-c", f"import sys\n{code}print('torch' in sys.modules)"], capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-c", f"import sys\n{code}print('torch' in sys.modules)"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.stdout == "False\n", done.stderr
 
 

@@ -11,7 +11,6 @@ import pytest
 from drkernel.config import ConfigError, load_config
 from drkernel.engines.verl.start import run
 from drkernel.rl.run.recipe import Recipe
-from farm import PYTHON
 
 PROGRAM = """
 import os, pathlib, signal, sys, time
@@ -43,8 +42,8 @@ def start(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     running = []
 
-    def begin(manner="listens", before=None, python=PYTHON):
-        command = [python, "-c", ATTEND, str(tmp_path / "program.py"), str(tmp_path), manner]
+    def begin(manner="listens", before=None):
+        command = [sys.executable, "-c", ATTEND, str(tmp_path / "program.py"), str(tmp_path), manner]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before
         )
@@ -95,7 +94,7 @@ def test_a_program_in_the_background_of_a_script_hears_an_interrupt_too(start):
 
 
 def test_a_killed_trainer_leaves_no_program_behind(tmp_path, start):
-    process, program = start(python=sys.executable)  # the farm kills a fork's children along with it
+    process, program = start()
     process.kill()
     wait_for(lambda: gone(program))
     assert read(tmp_path / "heard").split() == ["SIGTERM"]

@@ -6,7 +6,6 @@ The slow tests are small runs of ``benchmarks/serve_faults.py``, whose full figu
 import asyncio
 import importlib.util
 import random
-import sqlite3
 import sys
 import threading
 import time
@@ -157,34 +156,6 @@ def test_numbers_of_finishing_are_never_given_again(store):
         assert store.last_sequence() == number
         assert store.prune(-1) == 1 and store.last_sequence() == number
         store.submit([make_request(number + 1)])
-
-
-def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
-    path = tmp_path / "s.sqlite"
-    with Store(path) as store:
-        ids = store.submit([make_request(k) for k in range(3)])
-        job, request = store.lease("w", 60)
-        store.complete(job.id, "w", make_verdict(request))
-        counts = store.counts()
-    old = sqlite3.connect(path)
-    names = [row[0] for row in old.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger')")]
-    for name in names:
-        old.execute(f"DROP TRIGGER {name}")
-    old.executescript(
-        "DROP INDEX jobs_waiting; ALTER TABLE jobs DROP COLUMN kind; ALTER TABLE jobs DROP COLUMN result;"
-        "DROP TABLE tally; UPDATE meta SET version = 1;"
-    )
-    old.close()
-    with Store(path) as store:
-        assert store.counts() == counts and store.last_sequence() == 1
-        assert store.lease("w", 60, kinds=["cuda"]) is None
-        assert store.lease("w", 60, kinds=["sim"])[0].id == ids[1]
-    changed = sqlite3.connect(path)
-    changed.execute("UPDATE meta SET version = 99")
-    changed.commit()
-    changed.close()
-    with pytest.raises(StoreError, match="99"):
-        Store(path)
 
 
 def test_a_client_says_why_it_gave_up(serving, store, kit):
