@@ -605,15 +605,6 @@ class Service:
         return self._queue
 
 
-# ---- history
-
-
-BIN_S = 10
-BINS = 360
-_KEPT = 512
-"""most latencies of a bin that are kept; a busier bin keeps its first ones"""
-
-
 def _log_job(job: EvalJob, worker: str, verdict: Verdict, again: bool) -> None:
     """Write a line about a job's end: task, outcome, seconds since it was submitted, attempts, worker."""
     outcome: str = verdict.status
@@ -628,6 +619,15 @@ def _log_job(job: EvalJob, worker: str, verdict: Verdict, again: bool) -> None:
         job.id, *(printable(text, lines=False) for text in (job.task_id, job.client, outcome)),
         time.time() - job.submitted, job.attempts, printable(worker, lines=False),
     )  # fmt: skip
+
+
+# ---- history
+
+
+BIN_S = 10
+BINS = 360
+_KEPT = 512
+"""most latencies of a bin that are kept; a busier bin keeps its first ones"""
 
 
 @dataclass

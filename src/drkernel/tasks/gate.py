@@ -381,12 +381,10 @@ def _insensitive(instance: Instance, calls: list[ReferenceCall], seed: int) -> I
         except Exception:  # what cannot be evaluated is not known to be ignored
             ignored.clear()
     for name, what in quiet.items():
-        known = name in ignored
-        yield (
-            f"the answer does not depend on {what}, exactly, for {draws}"
-            if known
-            else (f"{what} moves the answer by less than the tolerance, for {draws}")
-        )
+        if name in ignored:
+            yield f"the answer does not depend on {what}, exactly, for {draws}"
+        else:
+            yield f"{what} moves the answer by less than the tolerance, for {draws}"
 
 
 def _no_influence(instance: Instance, model: nn.Module, call: ReferenceCall, inputs: list[Any]) -> bool:
