@@ -32,8 +32,8 @@ from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.naive import naive_match
 from drkernel.gym.judge.sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.protocol import SessionError
 
 DRAWS = 5
 SETTINGS = {

@@ -261,7 +261,7 @@ def serve(item: Row, names: list[str]) -> int:
     """Fork a process for each item that standard input names, and say how each ended."""
     import triton.language  # noqa: F401
 
-    from drkernel.sim.host.above_autograd import register_kernels
+    from drkernel.sim.host.attach import register_kernels
     from drkernel.sim.script import run_function, run_script
 
     register_kernels()

@@ -19,11 +19,10 @@ from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.gate import reference_in_lower_precision
 from drkernel.tasks.inputs import VARIANTS
-from drkernel.tasks.oracle import RawOutput, flatten_outputs
+from drkernel.tasks.oracle import MANTISSA_BITS, NEXT_LOWER, RawOutput, flatten_outputs
 from drkernel.tasks.problem import Instance, ReferenceCall, load_problem
 from drkernel.tasks.promote import run_rounded
 from drkernel.tasks.reorder import Reordered
-from drkernel.tasks.tolerance import MANTISSA_BITS, NEXT_LOWER
 from surveys import parser_of
 
 TWO_BF16 = 15

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from drkernel.gym.runner import processes
-from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.protocol import SessionError
 from gym_harness import SETTINGS, Gym
 
 PIDS, UID, SECCOMP = "pid namespace", "own user id", "seccomp"

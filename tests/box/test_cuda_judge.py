@@ -19,8 +19,7 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.launcher import JobTerms
 from drkernel.gym.sandbox.layers import RunnerLimits
-from drkernel.gym.session.cuda import CudaSession
-from drkernel.gym.session.profiler_trace import Trace, read_trace
+from drkernel.gym.session.cuda import CudaSession, Trace, read_trace
 from drkernel.sim.spec import get_spec, spec_called
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow

@@ -21,10 +21,10 @@ from drkernel.gym.runner.cuda import CudaRunner, Launches, LaunchLog
 from drkernel.gym.runner.launcher import JobTerms, Launcher, clean_environment
 from drkernel.gym.runner.values import pack
 from drkernel.gym.sandbox.layers import RunnerLimits, gpu_facts
-from drkernel.gym.session.answers import Plain, SessionError
 from drkernel.gym.session.base import MAX_ANSWER
 from drkernel.gym.session.cuda import CudaSession, _told_launches
 from drkernel.gym.session.factory import DeviceMissing
+from drkernel.gym.session.protocol import Plain, SessionError
 from drkernel.gym.session.simulated import SimulatedSession
 
 SCALE = """

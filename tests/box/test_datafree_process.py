@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from device_process import device_process
-from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.heap import OverBudget
 
 
 @triton.jit

@@ -7,8 +7,8 @@ import torch
 
 from drkernel import sim
 from drkernel.cli.doctor import _certify
-from drkernel.gym import gpu_doctor
-from drkernel.gym.gpu_doctor import certify
+from drkernel.gym import doctor
+from drkernel.gym.doctor import certify
 from drkernel.gym.request import EvalSettings
 from simulated_card import CARD, use_short_blocks
 
@@ -35,24 +35,24 @@ def machine(monkeypatch):
 @pytest.fixture
 def card(cards, machine, monkeypatch):
     use_short_blocks(monkeypatch)
-    monkeypatch.setattr(gpu_doctor, "FLUSH", 1 << 12)
+    monkeypatch.setattr(doctor, "FLUSH", 1 << 12)
     return cards
 
 
 def test_the_machine(machine, monkeypatch):
-    assert gpu_doctor._driver() == "CUDA 12.4, torch was built for 12.8"
-    assert "sm_90, built for sm_80, sm_90" in gpu_doctor._torch(0)
-    with pytest.raises(gpu_doctor._Failed, match="and no cuda:1"):
-        gpu_doctor._torch(1)
+    assert doctor._driver() == "CUDA 12.4, torch was built for 12.8"
+    assert "sm_90, built for sm_80, sm_90" in doctor._torch(0)
+    with pytest.raises(doctor._Failed, match="and no cuda:1"):
+        doctor._torch(1)
     monkeypatch.setattr("torch.cuda.get_arch_list", lambda: ["sm_70", "sm_120"])
-    with pytest.raises(gpu_doctor._Failed, match="no code for this card"):
-        gpu_doctor._torch(0)
+    with pytest.raises(doctor._Failed, match="no code for this card"):
+        doctor._torch(0)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    with pytest.raises(gpu_doctor._Failed, match="the driver is too old"):
-        gpu_doctor._driver()
+    with pytest.raises(doctor._Failed, match="the driver is too old"):
+        doctor._driver()
     monkeypatch.setattr("torch.version.cuda", None)
-    with pytest.raises(gpu_doctor._Failed, match="a build without CUDA"):
-        gpu_doctor._driver()
+    with pytest.raises(doctor._Failed, match="a build without CUDA"):
+        doctor._driver()
 
 
 @pytest.mark.slow

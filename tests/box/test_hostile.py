@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from drkernel.gym.session import factory
-from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.protocol import SessionError
 from gym_harness import HEAD, SETTINGS
 
 ANSWER = """

@@ -9,7 +9,7 @@ from drkernel.gym.judge.checks import plan_calls
 from drkernel.gym.judge.expected import ExpectedSide, Seeds
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.answers import ParameterSpec
+from drkernel.gym.session.protocol import ParameterSpec
 from drkernel.task import Provenance, Task
 from drkernel.tasks.correctness import compare, declared_values
 from drkernel.verdict import Verdict

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 import farm
+from drkernel.gym.pools.judge_process import infra_verdict
 from drkernel.gym.pools.local import LocalPool, PoolClosed
-from drkernel.gym.pools.without_judge import infra_verdict
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.protocol import SessionError
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 

@@ -15,7 +15,7 @@ import pytest
 import ttir_executor
 from drkernel.gym.sandbox import landlock, linux, seccomp
 from drkernel.gym.sandbox import layers as sandbox
-from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.gym.sandbox.linux import remove_tree
 from places import KIT
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000

@@ -7,8 +7,8 @@ import torch
 from pydantic import ValidationError
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import Plain, SessionError
 from drkernel.gym.session.factory import DeviceMissing, SessionFactory
+from drkernel.gym.session.protocol import Plain, SessionError
 
 LINEAR = """
 import torch

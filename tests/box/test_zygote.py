@@ -13,7 +13,7 @@ import torch
 
 from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
-from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.protocol import SessionError
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.host.triton_frontend import kernels_on_disk
 from farm import PYTHON

@@ -10,8 +10,8 @@ import sys
 import torch
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.protocol import SessionError
 
 BODIES = {
     "right": "return x + 1",

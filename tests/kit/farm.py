@@ -102,6 +102,7 @@ class Farm:
                 [sys.executable, __file__, str(fd), str(os.getpid())],
                 pass_fds=[fd], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+        self._listener.close()  # a farm that has ended refuses callers, and keeps none waiting
 
     def close(self) -> None:
         """End everything that was forked."""

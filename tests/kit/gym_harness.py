@@ -10,8 +10,8 @@ import torch
 from corpus_grading import task_named
 from drkernel.gym.judge.judge import OpensSessions, evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.protocol import SessionError
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 

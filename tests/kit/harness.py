@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import front_end
+from drkernel.sim.host.triton_kernel import SimDriver
 from drkernel.sim.spec import get_spec
 from ttir_executor.allocations import MemoryMap
 from ttir_executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir

@@ -21,7 +21,7 @@ from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
+from drkernel.sim.gpu.datafree.records import RECURRENT, recurrent_results
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
 from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.spec import GPUSpec

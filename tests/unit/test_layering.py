@@ -30,7 +30,6 @@ MAY_IMPORT = {
 # rooms inside a room, from the bottom floor up: each may import from those before it
 FLOORS = {
     "sim": (
-        "rewrite",
         "spec",
         "wire",
         "cost",
@@ -61,7 +60,6 @@ FLOORS = {
         "kernelgym",
         "feedback",
         "doctor",
-        "gpu_doctor",
     ),
     "episode": (
         "metrics",
@@ -95,7 +93,6 @@ OF_ONE_USER = {
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
     "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
-    "drkernel.sim.inductor.timed": "the door of its room",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
     "ttir_executor.lower.debug": "a family of operations like the others beside it",
 }

@@ -31,8 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("serve", "run evaluations for a service on this machine"),
     "store": ("serve", "show, export or prune what a service has stored"),
     "mcp": ("mcp", "offer the tools to coding agents over the Model Context Protocol"),
-    "recipes": ("shipped", "list the recipes that come with drkernel, or print one"),
-    "examples": ("shipped", "copy the examples and recipes that come with drkernel into a folder"),
+    "recipes": ("train", "list the recipes that come with drkernel, or print one"),
+    "examples": ("train", "copy the examples and recipes that come with drkernel into a folder"),
     "doctor": ("doctor", "report what this machine can do, and what is missing"),
 }
 

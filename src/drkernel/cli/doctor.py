@@ -75,7 +75,7 @@ def doctor(
 
 def _certify(gpu: str, full: bool, out: Path | None, as_json: bool) -> int:
     """Print each row as it is known; returns the exit code."""
-    from drkernel.gym import gpu_doctor
+    from drkernel.gym import doctor
     from drkernel.gym.request import EvalSettings
     from drkernel.gym.session.factory import SessionFactory
 
@@ -88,7 +88,7 @@ def _certify(gpu: str, full: bool, out: Path | None, as_json: bool) -> int:
         return 2
     lines, rows = [], []
     with SessionFactory(spares=0) as factory:
-        for row in chain(gpu_doctor.certify(settings, factory), gpu_doctor.full(gpu) if full else ()):
+        for row in chain(doctor.certify(settings, factory), doctor.full(gpu) if full else ()):
             rows.append(row)
             lines.append(f"{row.result:6}  {row.name}: {row.detail}")
             if not as_json:

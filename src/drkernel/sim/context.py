@@ -9,14 +9,14 @@ from functools import partial
 from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.resources import Depth
+from drkernel.sim.gpu.pricing import Depth
 from drkernel.sim.gpu.trials import WORTH, Execution
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.inductor.compiling import Compiling
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.target.compile import text_for_target
+from drkernel.sim.target.shared_memory import text_for_target
 from drkernel.verdict import Profile
 
 

@@ -26,12 +26,12 @@ from drkernel.config import Config
 from drkernel.digest import package_folder
 from drkernel.sim.context import SimDevice, device
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
-from drkernel.sim.gpu.budget import SCRIPT_SHARE, default_budget
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree
-from drkernel.sim.gpu.detail import MAX_TEXT, detail_of
+from drkernel.sim.gpu.device_journal import MAX_DETAILED_TEXT, detail_of
 from drkernel.sim.gpu.engine import LaunchRecord
-from drkernel.sim.gpu.resources import Depth
+from drkernel.sim.gpu.heap import SCRIPT_SHARE, default_budget
+from drkernel.sim.gpu.pricing import Depth
 from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.spec import card_data, learn_card
@@ -369,7 +369,7 @@ def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
 
 def _with_text(detail: LaunchDetail) -> LaunchDetail:
     lines = (
-        line.model_copy(update={"text": linecache.getline(line.file, line.line).strip()[:MAX_TEXT]})
+        line.model_copy(update={"text": linecache.getline(line.file, line.line).strip()[:MAX_DETAILED_TEXT]})
         for line in detail.lines
     )
     return detail.model_copy(update={"lines": tuple(lines)})

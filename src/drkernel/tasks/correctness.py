@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, blocks, distance
-from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
+from drkernel.tasks.oracle import (
+    MANTISSA_BITS,
+    Described,
+    ExpectedOutput,
+    Oracle,
+    RawOutput,
+    ToleranceRule,
+    blocks,
+    distance,
+    unit_roundoff,
+)
 from drkernel.verdict import Correctness, Mismatch
 
 

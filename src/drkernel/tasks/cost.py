@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from drkernel.config import Config
-from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
+from drkernel.sim.gpu.datafree.records import RECURRENT, recurrent_results
 from drkernel.sim.gpu.shapes import on_meta as on_meta_tensors
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.promote import is_large

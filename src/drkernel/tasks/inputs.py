@@ -15,7 +15,7 @@ mixed       slices differ: zeros, ties, denormals, so faint that an eps decides,
             what only one of them shows does not depend on luck
 ==========  ========================================================================================
 
-Variants change only free inputs. Integers, booleans and constants stay (constants.py handles constant inputs); so do
+Variants change only free inputs. Integers, booleans and constants stay (problem.py handles constant inputs); so do
 inputs named in the source's ``FIXED_INPUTS``. Probabilities stay probabilities, exact zeros (triangles, masks,
 sparsity) stay zero, and symmetric matrices stay symmetric. Values in [0, 1] stay there and positive values stay
 positive, unless the reference is finite on any value (``widen``): much of KernelBench draws ``torch.rand`` where

@@ -15,16 +15,14 @@ import torch
 from torch import nn
 
 from drkernel.task import Precision
+from drkernel.tasks.axes import rewrite, size_literals
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.cost import cost_of, on_meta
 from drkernel.tasks.inputs import role_of
-from drkernel.tasks.literals import rewrite, size_literals
-from drkernel.tasks.module_copy import copied
-from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs
+from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs, tolerance_for
 from drkernel.tasks.problem import Instance, ReferenceCall, usable
-from drkernel.tasks.promote import cloned, promoted_copy, run_promoted
+from drkernel.tasks.promote import cloned, copied, promoted_copy, run_promoted
 from drkernel.tasks.reference import Reference, load_reference
-from drkernel.tasks.tolerance import tolerance_for
 
 MOST_LITERALS = 12
 """Size literals of a source that are tried."""

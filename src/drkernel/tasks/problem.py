@@ -5,26 +5,256 @@
 >>> compare(outputs_of_the_candidate, call.oracle, instance.rule)
 
 No candidate ever runs here.
+
+Inputs that are the same in every draw of a task: masks, ``arange``, tables, ones.
+
+A candidate that ignores such an input, or hard-codes its contents, is right on every draw and wrong as soon as a caller
+passes something else. Checked calls of any variant but ``declared`` therefore change these inputs within their kind, if
+the reference accepts it; if not, the input is named in the task's notes and in the verdict. Plain numbers and lists of
+them have a call of their own, in which nothing else is new.
+
+Finds the axes of an input along which the reference works independently: rows of a layer norm, channels of a batch
+norm.
+
+Inputs whose *slices* differ (inputs.py) show a shortcut only where a slice is a whole unit of work: rows of a batch
+norm that differ leave the statistics of every channel alike. An axis is independent when no element of an output
+follows both from its first position and from the others; that is tried by changing one and then the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.task import Precision, Task, override_constants, sized_reference
-from drkernel.tasks.constants import Constants, constant_places, number_places, other_numbers, perturbed
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
-from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
+from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, tolerance_for
 from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, vary_parameters
-from drkernel.tasks.slices import slice_axes
-from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
+
+SEEDS = (0, 1, 2)
+"""Draws that are compared."""
+FEWEST = 16
+"""Elements that a mask of two numbers has at least."""
+CHANGED = 0.25
+"""Share of a mask's elements that are drawn anew."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """A task's constant inputs, by place and name."""
+
+    changed: dict[int, str]
+    """Inputs that checked calls change."""
+    kept: dict[int, str]
+    """Inputs that stay, because no other value of their kind is known or the reference refuses it."""
+    numbers: dict[int, str]
+    """Plain numbers, and lists of them, that the reference accepts others for."""
+
+
+@lru_cache(maxsize=256)
+def constant_places(reference: Reference) -> dict[int, str]:
+    """Return places and names of tensors that are the same in every draw and that the source does not declare fixed."""
+    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
+    names = reference.argument_names()
+    found: dict[int, str] = {}
+    for place, value in enumerate(first):
+        name = names[place] if place < len(names) else str(place)
+        same = all(len(draw) > place and _same(value, draw[place]) for draw in others)
+        if isinstance(value, torch.Tensor) and value.numel() and same and name not in reference.fixed_inputs:
+            found[place] = name
+    return found
+
+
+@lru_cache(maxsize=256)
+def number_places(reference: Reference) -> dict[int, str]:
+    """Return places and names of plain numbers, and lists of them, that are the same in every draw and not declared
+    fixed."""
+    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
+    names = reference.argument_names()
+    found: dict[int, str] = {}
+    for place, value in enumerate(first):
+        leaves, name = tree_leaves(value), names[place] if place < len(names) else str(place)
+        plain = bool(leaves) and all(isinstance(leaf, (bool, int, float)) for leaf in leaves)
+        if plain and all(draw[place] == value for draw in others) and name not in reference.fixed_inputs:
+            found[place] = name
+    return found
+
+
+def other_numbers(value: Any, generator: torch.Generator) -> Any:
+    """Return a number, or a structure of numbers, with each changed: a flag is negated, a power of two halved."""
+    return tree_map(lambda number: _other_number(number, generator), value)
+
+
+def _other_number(number: bool | int | float, generator: torch.Generator) -> bool | int | float:
+    if isinstance(number, bool):
+        return not number
+    if isinstance(number, int):
+        halves = number >= 4 and number & (number - 1) == 0
+        return number // 2 if halves else number - 1 if number > 1 or number < 0 else number + 1
+    spread = 0.25 + 0.5 * float(torch.rand(1, generator=generator, dtype=torch.float64))
+    return number * (1 + spread) if number else spread
+
+
+def _same(left: Any, right: Any) -> bool:
+    return (
+        isinstance(left, torch.Tensor)
+        and isinstance(right, torch.Tensor)
+        and left.shape == right.shape
+        and left.dtype == right.dtype
+        and torch.equal(left.nan_to_num(), right.nan_to_num())
+    )
+
+
+def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+    """Return another tensor of the same kind, shape, strides and dtype; None if no other value of its kind is known.
+
+    ==================  ====================================================================================== booleans
+    a quarter of the elements redrawn; every row keeps at least one of its True elements two values          (a mask in
+    floats or integers) a quarter of the elements redrawn, both values stay in each row ``arange``          the same
+    numbers in another order sorted integers     other sorted integers between the same ends (offsets, lengths) other
+    integers      the same numbers in another order floats              each times a log-normal factor near one; zeros
+    become small normal numbers ==================
+    ======================================================================================
+    """
+    flat = tensor.detach().reshape(-1).clone()
+    kinds = torch.unique(flat[: 1 << 16])
+    if tensor.dtype == torch.bool:
+        changed = _flipped(flat, generator)
+    elif tensor.is_floating_point() and (len(kinds) == 1 or not len(kinds) <= 2):
+        changed = _scaled(flat, generator)
+    elif len(kinds) == 2:
+        if tensor.numel() < FEWEST:  # offsets or sizes rather than a mask
+            return None
+        changed = _redrawn(flat, generator)
+    elif tensor.is_floating_point() or tensor.is_complex() or len(kinds) < 2:
+        return None
+    else:
+        changed = _reordered(flat, generator)
+    rows = changed.reshape(tensor.shape)
+    if tensor.dim() and (tensor.dtype == torch.bool or len(kinds) == 2):
+        rows = _keep_rows_alive(rows, tensor)
+    if torch.equal(rows, tensor):
+        return None
+    return torch.empty_like(tensor).copy_(rows)
+
+
+def _flipped(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return flat ^ (torch.rand(flat.shape, generator=generator) < CHANGED)
+
+
+def _redrawn(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    drawn = flat[torch.randperm(flat.numel(), generator=generator)]
+    return torch.where(torch.rand(flat.shape, generator=generator) < CHANGED, drawn, flat)
+
+
+def _keep_rows_alive(rows: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Restore rows (along the last axis) that lost every True, or one of two values."""
+    if rows.dtype == torch.bool:
+        dead = before.any(-1, keepdim=True) & ~rows.any(-1, keepdim=True)
+    else:
+        varied = (before != before[..., :1]).any(-1, keepdim=True)
+        dead = varied & ~(rows != rows[..., :1]).any(-1, keepdim=True)
+    return torch.where(dead, before, rows)
+
+
+def _scaled(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.randn(flat.shape, generator=generator, dtype=torch.float64)
+    values = torch.where(flat == 0, 0.3 * noise, flat.double() * (0.3 * noise).exp())
+    return values.to(flat.dtype)
+
+
+def _reordered(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    steps = flat[1:].long() - flat[:-1].long()
+    if bool((steps >= 0).all()) and not bool((steps == 1).all()):
+        low, high = int(flat[0]), int(flat[-1])
+        inner = torch.randint(low, high + 1, (flat.numel() - 2,), generator=generator).sort().values
+        return torch.cat([flat[:1].long(), inner, flat[-1:].long()]).to(flat.dtype)
+    return flat[torch.randperm(flat.numel(), generator=generator)]
+
+
+ENOUGH = 10
+"""slices, so that each treatment has its own; no further axis is cut then"""
+TRIED_ELEMENTS = 1 << 23
+"""Most elements of all inputs for a trial, which holds several copies of them."""
+
+
+def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int, ...]]:
+    """Return, by place, the axes along which slices of a free input are to lie: as many independent ones as give
+    :data:`ENOUGH` slices, the first first. Inputs are left out where the first axis alone serves, or none is found."""
+    inputs, others = reference.draw_inputs(0), reference.draw_inputs(1)
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if sum(value.numel() for value in tensors) > TRIED_ELEMENTS:
+        return {}
+    places = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor) and _is_mixed(value)]
+    found = {}
+    try:
+        outputs = maker.run(inputs) if places else []
+        for place in places:
+            axes = _axes(inputs, others, place, outputs, maker)
+            if axes and axes != (0,):
+                found[place] = axes
+    except Exception:  # a reference may refuse mixtures of two of its draws with any exception
+        return {}
+    return found
+
+
+def _is_mixed(tensor: torch.Tensor) -> bool:
+    """Whether slices of this input may differ, as it is or widened."""
+    return tensor.dim() > 1 and role_of(tensor) not in ("fixed", "simplex", "scale_only")
+
+
+def _axes(
+    inputs: list[Any], others: list[Any], place: int, outputs: Sequence[RawOutput], maker: OracleMaker
+) -> tuple[int, ...]:
+    """Return the independent axes of one input, up to :data:`ENOUGH` slices; never all of its axes."""
+    shape = inputs[place].shape
+    chosen: list[int] = []
+    count = 1
+    for axis in range(len(shape)):
+        if count >= ENOUGH or len(chosen) == len(shape) - 1:
+            break
+        if shape[axis] > 1 and _is_independent(inputs, others, place, axis, outputs, maker):
+            chosen.append(axis)
+            count *= shape[axis]
+    return tuple(chosen)
+
+
+def _is_independent(
+    inputs: list[Any],
+    others: list[Any],
+    place: int,
+    axis: int,
+    outputs: Sequence[RawOutput],
+    maker: OracleMaker,
+) -> bool:
+    """Whether no output element follows from the axis's first position and from another, and some from the first."""
+    value, other = inputs[place], others[place]
+    if other.shape != value.shape:
+        return False
+    length = value.shape[axis]
+    first = torch.cat([other.narrow(axis, 0, 1), value.narrow(axis, 1, length - 1)], axis)
+    rest = torch.cat([value.narrow(axis, 0, 1), other.narrow(axis, 1, length - 1)], axis)
+    moved = [maker.run([*inputs[:place], changed, *inputs[place + 1 :]]) for changed in (first, rest)]
+    by_first, by_rest = ([_changed(a, b) for a, b in zip(outputs, run, strict=True)] for run in moved)
+    if any(a.shape != b.shape for a, b in zip(by_first, by_rest, strict=True)):
+        return False
+    apart = not any(bool((a & b).any()) for a, b in zip(by_first, by_rest, strict=True))
+    return apart and any(bool(a.any()) for a in by_first)
+
+
+def _changed(before: RawOutput, after: RawOutput) -> torch.Tensor:
+    """Which elements differ; a single True where the forms do."""
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and before.shape == after.shape:
+        return (before != after) & ~(before.isnan() & after.isnan())
+    return torch.tensor(not isinstance(before, torch.Tensor) and before != after)
+
 
 STRENGTHS = (1.0, 0.5, 0.2, 0.0)
 FRAGILE = ("zeros", "tiny", "ties")
@@ -49,7 +279,7 @@ class ReferenceCall:
     strength: float
     """Strength of the variant: below 1 where the reference overflows or flips choices at full strength."""
     changed: tuple[str, ...] = ()
-    """Names of the inputs that are the same in every draw of the task and that this call changes (constants.py)."""
+    """Names of the inputs that are the same in every draw of the task and that this call changes."""
     without: tuple[str, ...] = ()
     """Treatments that a ``mixed`` input lacks, because the reference is not finite or not stable on them."""
 

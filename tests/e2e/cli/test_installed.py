@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.cli import how_to_get, main
-from drkernel.cli.shipped import find_recipe, purpose, recipes
+from drkernel.cli.train import find_recipe, purpose, recipes
 from drkernel.config import ConfigError, load_config
 from drkernel.rl.run.recipe import Recipe
 from farm import PYTHON

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from drkernel.cli import main
-from drkernel.sim.rewrite import with_settings
+from drkernel.sim.sweep import with_settings
 
 TEXT = """
 import torch, triton, triton.language as tl

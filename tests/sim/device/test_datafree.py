@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DataFree, DependsOnData
+from drkernel.sim.gpu.heap import OverBudget
 
 
 @triton.jit
@@ -162,11 +162,11 @@ def test_a_large_launch_is_sampled(dev: Any) -> None:
 
 
 def test_the_same_launch_on_other_memory_is_counted_once(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drkernel.sim.gpu.datafree import launches
+    from drkernel.sim.gpu.datafree import engine
 
     counted: list[int] = []
-    original = launches.measure
-    monkeypatch.setattr(launches, "measure", lambda *args: counted.append(1) or original(*args))
+    original = engine.measure
+    monkeypatch.setattr(engine, "measure", lambda *args: counted.append(1) or original(*args))
     outs = [_scale(torch.randn(1 << 20, 4, device="cuda")) for _ in range(3)]
     assert len(counted) == 1
     for out, sample in zip(outs, dev.engine.record.samples, strict=True):

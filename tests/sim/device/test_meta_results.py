@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drkernel.sim.gpu import shapes
-from drkernel.sim.gpu.half_precision import as_on_cuda
+from drkernel.sim.gpu.operator_rules import as_on_cuda
 from drkernel.sim.gpu.shapes import on_meta
 
 aten = torch.ops.aten

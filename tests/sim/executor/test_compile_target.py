@@ -12,8 +12,8 @@ import pytest
 from drkernel.base.files import cache_folder
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.sim.spec import get_spec
-from drkernel.sim.target import compile as compile_target
-from drkernel.sim.target.compile import TargetCompileError, compile_for_target, strip_locations
+from drkernel.sim.target import shared_memory as compile_target
+from drkernel.sim.target.shared_memory import TargetCompileError, compile_for_target, strip_locations
 from kernels_for_target import add_ttir, matmul_ttir
 
 H100 = get_spec("h100")

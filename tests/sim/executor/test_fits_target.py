@@ -13,10 +13,10 @@ from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import shared_memory
-from drkernel.sim.target.compile import compile_for_target
 from drkernel.sim.target.shared_memory import (
     OverShared,
     PassesFailed,
+    compile_for_target,
     exact_shared,
     shared_bound,
     shared_bytes,

@@ -18,10 +18,9 @@ from harness import executing
 from ttir_executor.allocations import MemoryMap
 from ttir_executor.compiled import CompiledKernel, LaunchResult
 from ttir_executor.launch import LaunchLimits
-from ttir_executor.skeleton.extrapolate import distinct_of, least_apart, total_of
-from ttir_executor.skeleton.kernel import skeleton_of
 from ttir_executor.skeleton.launch import SkeletonLaunch
-from ttir_executor.skeleton.measure import EvenSample, corners
+from ttir_executor.skeleton.measure import EvenSample, corners, distinct_of, least_apart, total_of
+from ttir_executor.skeleton.slim import skeleton_of
 
 LIMITS = LaunchLimits(1 << 30, 60.0)
 

@@ -7,8 +7,8 @@ import pytest
 from drkernel.gym.feedback import duration
 from drkernel.report.sim import page
 from drkernel.sim.gpu.datafree.records import DataFree, SampleSettings
-from drkernel.sim.rewrite import with_settings
 from drkernel.sim.script import run_script
+from drkernel.sim.sweep import with_settings
 from places import KIT, ROOT
 
 SCRIPT = KIT / "source_lines.py"

@@ -12,7 +12,7 @@ from drkernel.gym.languages.base import TracedKernel
 from drkernel.gym.languages.cuda import base_name, global_functions, own_kernels
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
-from drkernel.gym.session.profiler_trace import profile_of, read_trace
+from drkernel.gym.session.cuda import profile_of, read_trace
 from drkernel.tasks.builtin import builtin_task
 
 SIM = parse_device("sim:h200")

@@ -2,7 +2,7 @@
 
 import threading
 
-from drkernel.gym.pools.waiting_line import PATIENCE, WaitingLine, WaitingRequest, WarmUp
+from drkernel.gym.pools.local import PATIENCE, WaitingLine, WaitingRequest, WarmUp
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 

@@ -5,8 +5,7 @@ import torch
 
 from drkernel.task import Tolerance
 from drkernel.tasks.correctness import compare, merge, precision_class
-from drkernel.tasks.oracle import OracleMaker, flatten_outputs, spread_of
-from drkernel.tasks.tolerance import NEXT_LOWER, tolerance_for, unit_roundoff
+from drkernel.tasks.oracle import NEXT_LOWER, OracleMaker, flatten_outputs, spread_of, tolerance_for, unit_roundoff
 
 FP32 = tolerance_for("fp32")
 

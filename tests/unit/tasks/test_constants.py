@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from drkernel.task import Task
-from drkernel.tasks.constants import perturbed
 from drkernel.tasks.gate import admit
-from drkernel.tasks.problem import load_problem
+from drkernel.tasks.problem import load_problem, perturbed
 
 SOURCE = """import torch
 class Model(torch.nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from drkernel.tasks.module_copy import copied
+from drkernel.tasks.promote import copied
 
 
 class Closure(nn.Module):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from drkernel.tasks.axes import rewrite, size_literals
 from drkernel.tasks.cost import estimate
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.literals import rewrite, size_literals
 from drkernel.tasks.reference import load_reference
 
 LINEAR = """import torch

@@ -3,8 +3,8 @@
 import pytest
 
 from drkernel.task import Task
+from drkernel.tasks.gate import RandomReference, require_determined
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.randomness import RandomReference, require_determined
 
 SOURCE = """
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F

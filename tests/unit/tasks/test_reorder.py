@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.inputs import VARIANTS
-from drkernel.tasks.oracle import flatten_outputs
+from drkernel.tasks.oracle import MANTISSA_BITS, NEXT_LOWER, flatten_outputs
 from drkernel.tasks.problem import load_problem
 from drkernel.tasks.promote import promoted_copy, run_promoted, run_rounded
 from drkernel.tasks.reorder import Reordered
-from drkernel.tasks.tolerance import MANTISSA_BITS, NEXT_LOWER
 from sweeps import sweep
 
 IDS = [task.id.removeprefix("builtin/") for task in builtin_tasks()]

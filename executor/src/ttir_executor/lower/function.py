@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ttir_executor.lower import access, atomics, combine, debug, dot, dot_scaled, inline_asm, touch
+from ttir_executor.lower import access, atomics, combine, debug, dot, inline_asm, touch
 from ttir_executor.lower import branches as control
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.elementwise import ELEMENTWISE
@@ -15,8 +15,8 @@ from ttir_executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, cons
 from ttir_executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
 from ttir_executor.lower.runtime import Ctx, Kind, Status
 from ttir_executor.lower.strip import Strip, Uni, int_literal, llvm_type
-from ttir_executor.ttir.attributes import split_top
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, TTIRError, Type, UnsupportedTTIR, Value
+from ttir_executor.ttir.parser import split_top
 
 _ARENA_LIMIT = 512 << 20
 
@@ -436,7 +436,7 @@ _HANDLERS = {
     "tt.map_elementwise": combine.map_elementwise,
     "tt.elementwise_inline_asm": inline_asm.inline_asm,
     "tt.dot": dot.dot,
-    "tt.dot_scaled": dot_scaled.dot_scaled,
+    "tt.dot_scaled": dot.dot_scaled,
     "scf.for": control.for_loop,
     "scf.if": control.if_else,
     "scf.while": control.while_loop,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from ttir_executor.lower.elementwise import round_to_odd
 from ttir_executor.lower.mathlib import math_call
-from ttir_executor.lower.ptx_integer import INTEGER, Instruction, compare_integers, kind_of, need
-from ttir_executor.lower.ptx_registers import Machine, bits_of
+from ttir_executor.lower.ptx_integer import INTEGER, Instruction, Machine, bits_of, compare_integers, kind_of, need
 from ttir_executor.lower.rounding import from_bits, round_to, suffix, to_bits
 from ttir_executor.ttir.ir import FLOAT_BITS
 from ttir_executor.ttir.ptx import Statement

@@ -19,7 +19,7 @@ from ttir_executor.lower.function import Site
 from ttir_executor.lower.jit import helper_address
 from ttir_executor.lower.runtime import SECTOR_BYTES, Ctx, EntryWord
 from ttir_executor.results import Checks, SimFinding
-from ttir_executor.skeleton.kernel import Skeleton
+from ttir_executor.skeleton.slim import Skeleton
 
 MAX_GROUPS = 255
 """groups of one launch: their numbers are bytes in the sector maps"""

@@ -23,7 +23,7 @@ from drkernel.config import Config, ConfigError
 from drkernel.episode.records import Finished, Message, ModelCall, ModelError, Reply, estimated_usage
 from drkernel.gym.runner.launcher import import_paths
 from drkernel.gym.sandbox import landlock
-from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.gym.sandbox.linux import remove_tree
 
 # ---- ``command:PROGRAM ARGS``: a program that reads the conversation on standard input and writes its answer
 #

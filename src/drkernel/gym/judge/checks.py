@@ -33,8 +33,7 @@ from torch.utils._pytree import tree_map
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_value
-from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
-from drkernel.gym.session.protocol import Session
+from drkernel.gym.session.protocol import CallResult, Output, Plain, Session, SessionError
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class

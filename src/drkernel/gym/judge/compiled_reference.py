@@ -102,7 +102,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _rehearse(spec: GPUSpec) -> None:
     """Compile something small, so that the compilers are imported and initialised before forking."""
-    from drkernel.sim.inductor.timed import compiled_profile
+    from drkernel.sim.inductor.compiling import compiled_profile
 
     torch.set_num_threads(1)
     with _folder():
@@ -161,7 +161,7 @@ def _error(message: str) -> bytes:
 
 def _answer(request: dict[str, Any], spec: GPUSpec) -> dict[str, Any]:
     """Compile and price one reference; errors become text."""
-    from drkernel.sim.inductor.timed import compiled_profile
+    from drkernel.sim.inductor.compiling import compiled_profile
     from drkernel.tasks.reference import load_reference
 
     bound_this_process(request["memory_bytes"])

@@ -30,8 +30,7 @@ from drkernel.gym.judge.own_sizes import places_of
 from drkernel.gym.judge.own_timing import facts_of, places_of_weights, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.answers import CallResult, Choice, Output, SessionError
-from drkernel.gym.session.protocol import OpensSessions, RecordedSession
+from drkernel.gym.session.protocol import CallResult, Choice, OpensSessions, Output, RecordedSession, SessionError
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord

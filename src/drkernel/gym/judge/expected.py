@@ -21,14 +21,14 @@ from drkernel.gym.request import EvalRequest
 from drkernel.sim.wire.frames import same_bytes
 from drkernel.tasks.correctness import compare, declared_values
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.gate import require_determined
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
-from drkernel.tasks.randomness import require_determined
 from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
-    from drkernel.gym.session.answers import ParameterSpec
+    from drkernel.gym.session.protocol import ParameterSpec
 
 
 class Seeds:

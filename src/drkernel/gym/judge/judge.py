@@ -58,9 +58,8 @@ from drkernel.gym.judge.seen import Place
 from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
-from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Session, TimedSession
+from drkernel.gym.session.protocol import Observed, OpensSessions, RecordedSession, Session, SessionError, TimedSession
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError

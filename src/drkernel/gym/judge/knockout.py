@@ -28,7 +28,7 @@ import torch
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.session.answers import CallResult, SessionError
+from drkernel.gym.session.protocol import CallResult, SessionError
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference

@@ -33,8 +33,7 @@ from drkernel.gym.judge.measured_statistics import (
     speedup_interval,
 )
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import SessionError, TimedCalls
-from drkernel.gym.session.protocol import OpensSessions, TimedSession
+from drkernel.gym.session.protocol import OpensSessions, SessionError, TimedCalls, TimedSession
 from drkernel.sim.spec import GPUSpec, spec_called
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError

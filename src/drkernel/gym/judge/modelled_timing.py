@@ -27,7 +27,7 @@ from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.spec import GPUSpec
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.module_copy import copied
+from drkernel.tasks.promote import copied
 from drkernel.verdict import Bound, Finding, Profile, ProfileRow, Speedup, Timing
 
 _CACHE_SIZE = 512

@@ -12,8 +12,7 @@ import torch
 
 from drkernel.gym.judge.checks import arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.session.answers import CallResult
-from drkernel.gym.session.protocol import Session
+from drkernel.gym.session.protocol import CallResult, Session
 from drkernel.tasks.oracle import Described, RawOutput
 from drkernel.verdict import Correctness
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, arguments_of, forms_of, raw_output, values_of
-from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.protocol import SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.other_calls import (

@@ -21,8 +21,7 @@ from drkernel.gym.judge.reference_at_size import Forms, forms_of, reference_prof
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.judge.sizes import Chosen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.answers import CallResult, Output, SessionError
-from drkernel.gym.session.protocol import OpensSessions, Session
+from drkernel.gym.session.protocol import CallResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference

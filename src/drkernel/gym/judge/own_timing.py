@@ -23,8 +23,7 @@ from drkernel.gym.judge.reference_at_size import ReferenceWork, reference_work
 from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.judge.sizes import Chosen, sizings_to_exercise
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.answers import Choice, LoadResult, SessionError
-from drkernel.gym.session.protocol import OpensSessions, Session
+from drkernel.gym.session.protocol import Choice, LoadResult, OpensSessions, Session, SessionError
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 from drkernel.verdict import Finding

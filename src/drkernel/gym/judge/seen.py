@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
-from drkernel.gym.session.answers import Choice
+from drkernel.gym.session.protocol import Choice
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
 from drkernel.sim.process.call_record import CallRecord

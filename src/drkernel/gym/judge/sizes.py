@@ -11,9 +11,9 @@ from drkernel.gym.judge.memory import TaskTooLarge
 from drkernel.gym.judge.reference_at_size import forms_of
 from drkernel.gym.request import EvalRequest
 from drkernel.task import sized_reference
+from drkernel.tasks.axes import size_literals
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.literals import size_literals
 from drkernel.tasks.thin import Sizing, own_source, thin_sizing, thin_sizings
 from drkernel.verdict import Sizes
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from drkernel.gym.languages import cuda
-from drkernel.gym.languages.base import Language
-from drkernel.gym.languages.reading import references
+from drkernel.gym.languages.base import Language, references
 
 TRITON = Language(
     name="triton",

@@ -4,6 +4,21 @@ A candidate's crash is a verdict. A judge that is killed costs one attempt of on
 retried, a bounded number of times. Identical concurrent requests are evaluated once. However the program ends (close,
 Ctrl-C, interpreter exit, ``kill -9``), no process is left: judges end with the thread that started them, the zygote
 with its socket to the judge, and everything else with the zygote.
+
+Watches in /proc how much of this machine's memory all slots of a pool hold together, and ends what grew too large.
+
+Every evaluation has limits of its own: its judge's budget, its runner's and its device's. Together they may be more
+than the machine has, and some memory no limit of a process sees. So the pool looks at what is really held. A judge that
+has grown beyond its budget is ended. When all of it together is more than the pool may take, the judge or the job that
+has grown most is ended: at least one then holds more than its share. Either is a verdict of its own (the task is too
+large, or the candidate is out of memory), where the system's choice of a victim might fall on anybody.
+
+The queue of a pool's requests that wait for a slot.
+
+A judge computes much about a task for its first answer (the checked sizes, the reference's behaviour and times there)
+and remembers it. So a free slot first takes a task that it knows, then one that no slot knows, and then the oldest
+request. A request is overtaken a bounded number of times. Verdicts do not depend on the order. A real GPU is one
+slot's at a time; requests for it wait without holding up others.
 """
 
 from __future__ import annotations
@@ -15,22 +30,229 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drkernel.gym.judge.memory import default_budget, machine_bytes
-from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeOverMemory, JudgeProcess
-from drkernel.gym.pools.memory_watch import MemoryWatch
+from drkernel.gym.pools.judge_process import (
+    START_S,
+    JudgeLost,
+    JudgeOverMemory,
+    JudgeProcess,
+    infra_verdict,
+    too_large_verdict,
+)
 from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
-from drkernel.gym.pools.waiting_line import WaitingLine, WaitingRequest, WarmUp
-from drkernel.gym.pools.without_judge import infra_verdict, too_large_verdict
 from drkernel.gym.request import EvalRequest
+from drkernel.gym.runner.processes import children_of, job_bytes, private_bytes, tree_of
 from drkernel.verdict import Verdict
 
 if TYPE_CHECKING:
     from drkernel.gym.session.factory import SessionFactory
+
+
+LOOK_SECONDS = 0.1
+LEAST_BYTES = 128 << 20
+"""a process that has grown by less is never ended: that would free next to nothing"""
+GONE_SECONDS = 5.0
+"""seconds that memory may take to come back before another process is ended"""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A judge, or a job's runner or device, that holds more memory than when it started."""
+
+    pid: int
+    nbytes: int
+    seat: JudgeProcess | None
+    """the slot whose judge it is; None for a job's process"""
+    zygote: SharedZygote | None
+    """the slot whose job it is; None for a judge"""
+    evaluation: int = 0
+    """its number among its judge's jobs"""
+
+
+class MemoryWatch:
+    """Watches while there is work; a thread of the pool. ``most_bytes`` limits all slots together, ``budget`` one
+    judge."""
+
+    def __init__(self, most_bytes: int, budget: int, seats: Sequence[JudgeProcess], zygotes: Sequence[SharedZygote]):
+        self.most_bytes, self.budget = most_bytes, budget
+        self.ended = 0
+        """judges and jobs ended so far"""
+        self._seats, self._zygotes = seats, zygotes
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="drkernel-memory", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            if any(seat.busy for seat in self._seats):
+                self.look()
+
+    def look(self) -> None:
+        """Look once, and end the process that must be ended, if any."""
+        total, grown = self._measure()
+        for judge in [one for one in grown if one.seat is not None and one.nbytes > self.budget + LEAST_BYTES]:
+            self._end(judge, f"took {judge.nbytes} bytes")
+            return
+        largest = max(grown, key=lambda one: one.nbytes, default=None)
+        if total > self.most_bytes and largest is not None and largest.nbytes >= LEAST_BYTES:
+            self._end(largest, f"all slots together hold {total} bytes, and may hold {self.most_bytes}")
+
+    def _measure(self) -> tuple[int, list[Grown]]:
+        """Bytes held by every process of the pool, and what each judge and job has grown by."""
+        total, grown = 0, []
+        for seat in self._seats:
+            evaluation, pid = seat.evaluation, seat.pid
+            held = 0 if pid is None else private_bytes(pid)
+            total += held
+            if pid is not None and seat.busy:
+                grown.append(Grown(pid, held - seat.idle_bytes, seat, None, evaluation))
+        for zygote in self._zygotes:
+            launcher = zygote.launcher
+            if launcher is None or launcher.pid is None:
+                continue
+            own = [private_bytes(pid) for pid in (launcher.pid, launcher.nursery) if pid]
+            total += sum(own)
+            for root in children_of(launcher.pid):
+                if root == launcher.nursery:
+                    continue
+                # a forked process counts what it shares with the one that it was forked from
+                more = sum(max(0, job_bytes(pid) - max(own)) for pid in tree_of(root))
+                total += more
+                grown.append(Grown(root, more, None, zygote))
+        return total, grown
+
+    def _end(self, one: Grown, why: str) -> None:
+        """End it and wait until its memory is back."""
+        if one.seat is not None:
+            if not one.seat.end_over_memory(one.evaluation, one.nbytes, why):
+                return  # that evaluation is over
+        elif one.zygote is not None and (launcher := one.zygote.launcher) is not None:
+            launcher.end_over_memory(one.pid)
+        self.ended += 1
+        deadline = time.monotonic() + GONE_SECONDS
+        while time.monotonic() < deadline and not self._stop.is_set() and _holds_memory(one.pid):
+            time.sleep(0.01)
+
+
+def _holds_memory(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}") and private_bytes(pid) > 0
+
+
+PATIENCE = 16
+"""most times that a request is overtaken"""
+KNOWN = 512
+"""most tasks whose latest judge is remembered; about as many as a judge remembers"""
+
+
+@dataclass
+class WaitingRequest:
+    """A request and the future of its verdict."""
+
+    request: EvalRequest
+    future: Future[Verdict] = field(default_factory=Future)
+    passed_over: int = 0
+    task: str = ""
+    """content hash of the task"""
+    card: str | None = None
+    """the real GPU that it needs"""
+
+    def __post_init__(self) -> None:
+        self.task = self.request.task.content_hash
+        device = self.request.settings.device
+        self.card = device if device.startswith("cuda:") else None
+
+
+class WarmUp:
+    """A request for one slot to start its judge; no slot takes a second one before all have theirs."""
+
+    def __init__(self, slots: int):
+        self.together = threading.Barrier(slots + 1)
+
+
+class WaitingLine:
+    """Thread-safe. ``None`` asks the thread that takes it to end; neither it nor a :class:`WarmUp` is overtaken."""
+
+    def __init__(self) -> None:
+        self._line: deque[WaitingRequest | WarmUp | None] = deque()
+        self._knows: OrderedDict[str, int] = OrderedDict()
+        self._busy: set[str] = set()
+        self._changed = threading.Condition()
+
+    def put(self, item: WaitingRequest | WarmUp | None) -> None:
+        """Append to the queue."""
+        with self._changed:
+            self._line.append(item)
+            self._changed.notify()
+
+    def take(self, slot: int) -> WaitingRequest | WarmUp | None:
+        """Wait for an entry that this slot may take, and remove it."""
+        with self._changed:
+            while (place := self._chosen(slot)) is None:
+                self._changed.wait()
+            item = self._line[place]
+            del self._line[place]
+            if isinstance(item, WaitingRequest):
+                if item.card is not None:
+                    self._busy.add(item.card)
+                self._knows[item.task] = slot
+                self._knows.move_to_end(item.task)
+                while len(self._knows) > KNOWN:
+                    self._knows.popitem(last=False)
+            return item
+
+    def done(self, work: WaitingRequest) -> None:
+        """Give the GPU of a request that was taken to the next."""
+        if work.card is not None:
+            with self._changed:
+                self._busy.discard(work.card)
+                self._changed.notify_all()
+
+    def clear(self) -> list[WaitingRequest]:
+        """Take everything out; return the requests."""
+        with self._changed:
+            found = [item for item in self._line if isinstance(item, WaitingRequest)]
+            self._line.clear()
+            return found
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def _chosen(self, slot: int) -> int | None:
+        """Return the position in the queue of the entry that the slot takes; None while there is none for it."""
+        oldest: int | None = None
+        chosen: int | None = None
+        for place, item in enumerate(self._line):
+            if isinstance(item, WaitingRequest) and item.card in self._busy:
+                continue
+            oldest = place if oldest is None else oldest
+            if not isinstance(item, WaitingRequest):
+                break
+            knows = self._knows.get(item.task)
+            if knows == slot:
+                chosen = place
+                break
+            if knows is None and chosen is None:
+                chosen = place
+            if item.passed_over >= PATIENCE:
+                break
+        if chosen is None:
+            return oldest
+        for item in list(self._line)[:chosen]:
+            if isinstance(item, WaitingRequest) and item.card not in self._busy:
+                item.passed_over += 1
+        return chosen
+
 
 Evaluate = Callable[[EvalRequest, "SessionFactory"], Verdict]
 """a judging function: never raises, whatever a candidate does"""

@@ -25,7 +25,7 @@ from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.launcher import clean_environment, import_paths
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
-from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.gym.sandbox.linux import remove_tree
 from drkernel.sim.script import ScriptReport
 
 MAX_REPORT = 8 << 20

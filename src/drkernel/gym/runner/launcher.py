@@ -22,7 +22,7 @@ from drkernel.digest import package_folder
 from drkernel.gym.device import parse_device
 from drkernel.gym.runner import child
 from drkernel.gym.sandbox.layers import RunnerLimits
-from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.gym.sandbox.linux import remove_tree
 from drkernel.sim.spec import card_data
 
 START_SECONDS = 120.0

@@ -28,9 +28,9 @@ from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.nursery import DeviceTerms, Nursery
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
-from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.gym.sandbox.linux import remove_tree
 from drkernel.sim.spec import learn_card
-from ttir_executor.interleave import PATIENT_UNDER_WAY
+from ttir_executor.order import PATIENT_UNDER_WAY
 
 WATCH_SECONDS = 0.05
 """seconds between looks at memory (a limit of its own bounds one process at once; this bounds the sum of many)"""

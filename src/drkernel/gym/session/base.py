@@ -20,7 +20,7 @@ from drkernel.gym.device import Observable, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import pack, unpack
-from drkernel.gym.session.answers import Choice, ErrorKind, LoadResult, ParameterSpec, SessionError
+from drkernel.gym.session.protocol import Choice, ErrorKind, LoadResult, ParameterSpec, SessionError
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, ObservedBy, SandboxReport

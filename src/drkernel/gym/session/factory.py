@@ -17,9 +17,9 @@ from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
-from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.base import JobSession
 from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.protocol import SessionError
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.verdict import CandidateError
 

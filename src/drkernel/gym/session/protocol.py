@@ -1,11 +1,14 @@
 """The session interface that the judge needs, whatever the device: the candidate's answers, and what can be
 observed.
+
+The answers of a session: the records of a load and a call, and the error when there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -13,19 +16,160 @@ import torch
 
 from drkernel.gym.device import Device, Observable
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import CallResult, Choice, LoadResult, Output, TimedCalls
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.call_record import Form
+from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.sharing import TensorMemory
-from drkernel.verdict import ObservedBy, Profile, SandboxReport
+from drkernel.verdict import CandidateError, ObservedBy, Profile, SandboxReport
+
+ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
+
+
+class SessionError(Exception):
+    """A command failed: the candidate's fault or, with ``infra_error``, the machinery's.
+
+    After an exception of the candidate's own code the session may still be used; after anything else every further
+    command raises again.
+    """
+
+    def __init__(self, kind: ErrorKind, detail: CandidateError, record: CallRecord | None = None):
+        super().__init__(f"{kind}: {detail.type}: {detail.message}")
+        self.kind: ErrorKind = kind
+        self.detail = detail
+        self.record = record
+        """the device's record of the call that failed"""
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One entry of the candidate's state dict."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """The result of loading a candidate."""
+
+    type: str
+    """class of the constructed object, as the runner reports it"""
+    parameters: dict[str, ParameterSpec]
+    """its state dict: names, shapes and dtypes, buffers included"""
+    seconds: float
+    """wall seconds that the runner took"""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
+
+    value: torch.Tensor | int | float | bool | None
+    """None also for a tensor that does not have the requested form, or is not on the device: it is only described"""
+    handle: int | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype | None
+    device: str
+    python_type: str
+    """the class that the runner claims, e.g. 'DeviceTensor', 'Tensor', 'list'"""
+    storage: int | None
+    """device address of the storage it is a view of"""
+    address: int | None
+    """device address of its first element"""
+
+
+class OwnLaunch(Protocol):
+    """A launch of a kernel of the candidate's own."""
+
+    @property
+    def name(self) -> str:
+        """The kernel function's name."""
+
+    @property
+    def identity(self) -> str:
+        """Distinguishes kernels of the same name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One specialisation of a kernel, as Triton's tuner may choose it."""
+
+    constexprs: dict[str, str]
+    """by name, as ``repr`` writes them"""
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True)
+class ToldLaunch:
+    """A kernel that the runner reports as launched, once or more."""
+
+    name: str
+    identity: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The facts known about one call besides its outputs, as far as the device allows (``Session.observes``)."""
+
+    launches: Sequence[OwnLaunch]
+    """launches of the candidate's own kernels, in order"""
+    operators: dict[str, int]
+    """ATen operators with device work -> times run"""
+    mutated: list[int]
+    """handles of inputs whose bytes changed since the judge last put or wrote them"""
+    device: CallRecord | None
+    """everything that the judge's own device observed: data flow, copies, host reads, late work, memory errors, races,
+    modelled time; None on a real GPU, where none of it can be observed"""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """The result of one call of the module."""
+
+    outputs: list[Output]
+    python_type: str
+    """class of the returned value, as the runner reports it"""
+    record: Observed
+    seconds: float
+    """wall seconds that the runner took, on the judge's clock"""
+    arguments: list[Any]
+    """the call's arguments with every tensor replaced by its handle: give them again to call on the same tensors"""
+
+    @property
+    def mutated(self) -> list[int]:
+        """Handles of inputs whose bytes changed since the judge last put or wrote them."""
+        return self.record.mutated
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """Calls timed one after another, the caches of the GPU flushed before each."""
+
+    device_seconds: tuple[float, ...]
+    """one per call, between two events on the device"""
+    call_seconds: tuple[float, ...]
+    """one per call, by the runner's clock, from before the first event until the device is idle"""
+    wall_seconds: float
+    """the whole block by the judge's clock, flushes included, the sending of outputs not"""
+    kept: list[Output]
+    """outputs of the requested call"""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An argument of :meth:`Session.call` that is taken literally, even when it equals a handle."""
+
+    value: Any
 
 
 class Session(Protocol):
     """One candidate in one runner; every method blocks at most until the session's deadline.
 
-    Methods raise :class:`~drkernel.gym.session.answers.SessionError` for whatever a candidate does.
+    Methods raise :class:`~drkernel.gym.session.protocol.SessionError` for whatever a candidate does.
     """
 
     device: Device

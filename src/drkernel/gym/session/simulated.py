@@ -17,8 +17,8 @@ from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
-from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, SessionError
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
+from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, SessionError
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form

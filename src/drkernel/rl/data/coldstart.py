@@ -41,8 +41,7 @@ from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, 
 from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.loaders import load_tasks
-from drkernel.tasks.parquet import read_rows
+from drkernel.tasks.loaders import load_tasks, read_rows
 
 Progress = Callable[[int, int, dict[str, int]], None]
 """Told (trajectories settled, trajectories in all, counts by outcome) after each one."""

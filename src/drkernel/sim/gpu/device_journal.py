@@ -2,6 +2,8 @@
 
 The device keeps the journal of a call, and the judge computes the modelled time from it *in its own process*
 (:func:`modelled`). A corrupted device process can therefore lie about counts, and about nothing else.
+
+Where the time of a launch goes: its limits, its occupancy, its lines; from its entry in the journal.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ from functools import lru_cache, partial
 from typing import Any
 
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.launch_time import residence
+from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
+from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
-from drkernel.sim.gpu.pricing import price_launch
+from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, ProtocolError, Ref, decode, encode
 from drkernel.sim.wire.frames import fields_of
-from drkernel.verdict import Profile
-from ttir_executor.compiled import LaunchStats
+from drkernel.verdict import OWN_FILE, LaunchDetail, Profile
+from ttir_executor.compiled import LaunchStats, compile_ttir
 
 MAX_ENTRIES = 50_000
 """most entries of one call; a longer journal is not priced"""
@@ -315,3 +320,87 @@ def modelled(spec_name: str, text: str) -> Modelled:
     entries = entries_of(text)
     costs = [cost for entry in entries if (cost := clock.add(entry)) is not None]
     return Modelled(clock.profile(), tuple(costs))
+
+
+MAX_DETAILED_TEXT = 200
+"""most characters of a line that are kept"""
+
+
+def detail_of(entry: LaunchEntry, cost: CostEstimate, spec: GPUSpec) -> LaunchDetail:
+    """Break down a launch that took ``cost``."""
+    threads = entry.num_warps * spec.warp_size
+    registers = pressure_of(entry.ttir, threads).registers
+    shared = 0
+    if entry.resources is not None:
+        registers, shared = entry.resources.registers or registers, entry.resources.shared_bytes or 0
+    room = residence(spec, entry.num_warps, shared, registers)
+    limited_by = min(room, key=lambda name: room[name])
+    resident = max(1, room[limited_by])
+    there = -(-entry.stats.programs // spec.sm_count)
+    if there < resident:
+        resident, limited_by = there, "the grid"
+    lines = source_lines(
+        compile_ttir(entry.ttir).function, profile_of_text(entry.ttir).blocks, entry.stats, cost.parts, cost.seconds,
+        threads=threads, spec=spec, price=lambda stats: _price(entry, stats, spec),
+    )  # fmt: skip
+    flops = {unit: count for unit, count in cost.flops.items() if unit not in ("int", "sfu")}
+    return LaunchDetail(
+        kernel=entry.name,
+        programs=entry.stats.programs,
+        num_warps=entry.num_warps,
+        num_stages=entry.num_stages,
+        seconds=cost.seconds,
+        limits=cost.parts,
+        resident=resident,
+        occupancy=min(1.0, resident * threads / spec.max_threads_per_sm),
+        limited_by=limited_by,
+        registers=registers,
+        shared_bytes=shared,
+        dram_bytes=cost.dram_bytes,
+        operations=cost.total_flops,
+        unit=max(flops, key=lambda unit: flops[unit] / unit_rate(unit, spec), default="fp32"),
+        lines=lines,
+    )
+
+
+def _price(entry: LaunchEntry, stats: LaunchStats, spec: GPUSpec) -> float:
+    cost = price_launch(entry.ttir, entry.num_warps, entry.num_stages, stats, entry.resources, spec, L2State(spec))
+    return cost.seconds
+
+
+@lru_cache(maxsize=8)
+def details(spec_name: str, text: str) -> dict[str, LaunchDetail]:
+    """The slowest launch of each kernel in a journal, by name. Raises :class:`ProtocolError` for what is no journal."""
+    if text == TOO_LONG:
+        return {}
+    spec = get_spec(spec_name)
+    clock, slowest = JournalPricer(spec), dict[str, tuple[LaunchEntry, CostEstimate]]()
+    for entry in entries_of(text):
+        cost = clock.add(entry)
+        if isinstance(entry, LaunchEntry) and cost is not None and not cost.unpriced:
+            known = slowest.get(entry.name)
+            slowest[entry.name] = known if known is not None and known[1].seconds >= cost.seconds else (entry, cost)
+    return {name: detail_of(entry, cost, spec) for name, (entry, cost) in slowest.items()}
+
+
+def detailed(profile: Profile, spec_name: str, text: str, source: str) -> Profile:
+    """``profile`` of a journal with the details of own kernels, whose lines are those of a module :data:`OWN_FILE` with
+    the text ``source``, or of installed packages."""
+    found, lines = details(spec_name, text), source.splitlines()
+    rows = tuple(
+        row.model_copy(update={"detail": _quoted(found[row.name], lines)})
+        if row.owner == "custom" and row.name in found
+        else row
+        for row in profile.rows
+    )
+    return profile.model_copy(update={"rows": rows})
+
+
+def _quoted(detail: LaunchDetail, source: list[str]) -> LaunchDetail:
+    lines = []
+    for line in detail.lines:
+        if line.file.rpartition("/")[2] == OWN_FILE:
+            text = source[line.line - 1].strip()[:MAX_DETAILED_TEXT] if 0 < line.line <= len(source) else ""
+            line = line.model_copy(update={"file": OWN_FILE, "text": text})
+        lines.append(line)
+    return detail.model_copy(update={"lines": tuple(lines)})

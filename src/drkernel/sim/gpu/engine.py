@@ -18,21 +18,19 @@ import torch
 from drkernel.sim.cost.arguments import in_order, read_only
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
-from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
-from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held
+from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
-from drkernel.sim.gpu.pricing import price_launch, weights_of
+from drkernel.sim.gpu.pricing import Depth, Target, check_words, price_launch, weights_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
-from drkernel.sim.gpu.resources import Depth, Target, check_words
 from drkernel.sim.gpu.trials import Trials, plain_arguments
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.verdict import Profile
 from ttir_executor.allocations import MemoryMap

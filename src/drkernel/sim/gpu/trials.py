@@ -29,7 +29,7 @@ from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.heap import Held, bytes_of, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import forms_of_new
-from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 from ttir_executor.allocations import MemoryMap
 from ttir_executor.compiled import (
@@ -44,8 +44,8 @@ from ttir_executor.compiled import (
 )
 from ttir_executor.launch import LaunchLimits
 from ttir_executor.order import IN_ORDER
-from ttir_executor.skeleton.kernel import Skeleton, skeleton_of
 from ttir_executor.skeleton.measure import TUNING, Clock, SampledCounts, SampleSettings, measure
+from ttir_executor.skeleton.slim import Skeleton, skeleton_of
 
 if TYPE_CHECKING:
     from drkernel.sim.gpu.engine import DeviceEngine

@@ -1,24 +1,167 @@
-"""Attaches host code to a simulated GPU: ``torch.cuda``, Triton's driver and operators reach it over any channel."""
+"""Attaches host code to a simulated GPU: ``torch.cuda``, Triton's driver and operators reach it over any channel.
+
+Handles operators on device tensors above autograd: autocast, and library calls that must stay whole.
+
+PyTorch's own autocast kernels accept CUDA tensors only, and cuDNN's recurrent layers, fused attention and dropout would
+arrive at the device in pieces. Device tensors carry the (otherwise unused) autocast key of a private backend, which is
+switched on in the threads that use a device. Kernels registered for it cast operands by CUDA's rules where autocast is
+on, pass library calls to ``library_calls.py``, and redispatch below. Nothing else in the process is affected.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
-from drkernel.sim.host.above_autograd import above_autograd
+from drkernel.sim.gpu.operator_rules import names
 from drkernel.sim.host.cuda_api import cuda_api_on
-from drkernel.sim.host.fakes import guard_nothing
+from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.host.loading import refuse_compile
 from drkernel.sim.host.modes import DeviceArgumentMode, OperatorMode
-from drkernel.sim.host.tensor import DeviceLink
-from drkernel.sim.host.triton_driver import SimDriver
-from drkernel.sim.host.triton_kernel import triton_on
+from drkernel.sim.host.tensor import AUTOCAST, DeviceLink, DeviceTensor, guard_nothing
+from drkernel.sim.host.triton_kernel import SimDriver, triton_on
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import Channel, LaunchCommand, Ref, TensorSpec
+
+KEY = "AutocastPrivateUse1"
+BACKEND = "privateuseone"
+
+# The lists are those of PyTorch's documentation: "CUDA Ops that can autocast to float16 / to float32 / to the widest".
+LOW = names(
+    """
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution prelu addmm
+    addmv addr matmul einsum mm mv linear addbmm baddbmm bmm chain_matmul linalg_multi_dot linalg_vecdot
+    scaled_dot_product_attention lstm.input gru.input rnn_tanh.input rnn_relu.input lstm_cell gru_cell rnn_tanh_cell
+    rnn_relu_cell
+    """
+)
+"""run in autocast's dtype"""
+FLOAT32 = names(
+    """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm frobenius_norm.dim nuclear_norm
+    nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss
+    kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum
+    sum.dim_IntList norm.Scalar norm.ScalarOpt_dim
+    """
+)
+"""run in float32"""
+WIDEST = names(
+    """
+    addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat stack
+    """
+)
+"""run in the widest dtype among the operands"""
+
+Choice = Callable[[list[torch.Tensor]], torch.dtype]
+
+
+def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (value.dtype for value in tensors))
+
+
+def _choices() -> dict[str, Choice]:
+    """Map each operator to the way autocast chooses its dtype."""
+    return {
+        **dict.fromkeys(LOW, lambda tensors: torch.get_autocast_dtype("cuda")),
+        **dict.fromkeys(FLOAT32, lambda tensors: torch.float32),
+        **dict.fromkeys(WIDEST, _widest),
+    }
+
+
+def _eligible(value: Any) -> bool:
+    return isinstance(value, DeviceTensor) and value.is_floating_point() and value.dtype != torch.float64
+
+
+def _cast(choose: Choice, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Cast operands to the dtype that autocast chooses."""
+    tensors: list[torch.Tensor] = []
+    tree_map(lambda value: tensors.append(value) if _eligible(value) else None, (args, kwargs))
+    if not tensors:
+        return args, kwargs
+    dtype = choose(tensors)
+    return tree_map(lambda value: value.to(dtype) if _eligible(value) else value, (args, kwargs))
+
+
+def _kernel(overload: Any, choose: Choice | None, whole: Callable[..., Any] | None) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            if choose is not None and torch.is_autocast_enabled("cuda"):
+                args, kwargs = _cast(choose, args, kwargs)
+            if whole is not None and (result := whole(*args, **kwargs)) is not NotImplemented:
+                return result
+            return overload(*args, **kwargs)
+
+    return kernel
+
+
+def _refuse(*args: Any, **kwargs: Any) -> Any:
+    if torch.is_autocast_enabled("cuda"):
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+            "Use binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss."
+        )
+    return NotImplemented
+
+
+def _run(overload: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run one operator directly on the device of its first tensor."""
+    return args[0]._link.dispatch(overload, args, kwargs)
+
+
+_lock = threading.Lock()
+_libraries: list[torch.library.Library] = []
+"""what keeps the registered kernels; they stay for the life of the process"""
+
+
+def register_kernels() -> None:
+    """Register the kernels, once in a process.
+
+    PyTorch writes to the tables of all its operators then, some 5,000 pages: a process that forks others does it
+    before, so that none of them copies those pages. Without the key, which :func:`above_autograd` switches on in its
+    own thread, the kernels are never met.
+    """
+    with _lock:
+        if not _libraries:
+            _libraries.extend(_registered())
+
+
+def _registered() -> list[torch.library.Library]:
+    library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
+    others.fallback(torch.library.fallthrough_kernel, KEY)
+    key = getattr(torch._C.DispatchKey, KEY)
+    torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # of those that are imported later
+    for one in torch._ops._higher_order_ops.values():
+        one.fallthrough(key)
+    choices = _choices()
+    wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
+    wholes["binary_cross_entropy"] = _refuse
+    for name in sorted({*choices, *wholes}):
+        base, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+        library.impl(name, _kernel(operator, choices.get(name), wholes.get(name)), KEY)
+    return [library, others]
+
+
+@contextmanager
+def above_autograd() -> Iterator[None]:
+    """Route this thread's operators on device tensors through these kernels."""
+    register_kernels()
+    before = torch.is_autocast_enabled(BACKEND)
+    torch.set_autocast_enabled(BACKEND, True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(BACKEND, before)
+
 
 _active = threading.Lock()
 _inside = threading.local()

@@ -2,6 +2,8 @@
 
 :class:`DeviceArgumentMode` rewrites ``device="cuda"`` and similar arguments on their way into torch;
 :class:`OperatorMode` receives every ATen operator below autograd and forwards those that involve the device.
+
+Pinned host memory, which kernels of a GPU can address, too.
 """
 
 from __future__ import annotations
@@ -11,15 +13,62 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from drkernel.sim.host.fakes import faked, faking, told
-from drkernel.sim.host.pinned import is_pinned, pin
-from drkernel.sim.host.registered import registered_kernel
-from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
+from drkernel.sim.host.library_calls import registered_kernel
+from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, is_composite, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
+
+_pinned: dict[int, StorageWeakRef] = {}
+"""by address: views of pinned memory are pinned, too"""
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Note that a host tensor's memory is pinned; copies from there cost the same here."""
+    for address in [address for address, storage in _pinned.items() if storage.expired()]:
+        del _pinned[address]
+    storage = tensor.untyped_storage()
+    _pinned[storage.data_ptr()] = StorageWeakRef(storage)
+    return tensor
+
+
+def is_pinned(tensor: Any) -> bool:
+    """Whether a tensor lies in pinned host memory."""
+    if not _pinned or type(tensor) is not torch.Tensor:
+        return False
+    storage = _pinned.get(tensor.untyped_storage().data_ptr())
+    return storage is not None and not storage.expired()
+
+
+class MappedHost:
+    """The pinned host memory of one launch: it goes to the device before, and comes back after."""
+
+    def __init__(self, link: DeviceLink):
+        self._link = link
+        self._sent: dict[int, tuple[torch.Tensor, DeviceTensor]] = {}
+        self._arguments: list[torch.Tensor] = []  # a launch names them by handles alone
+
+    def on_device(self, value: Any) -> Any:
+        """The argument itself, or for a pinned tensor one of the same form on the device."""
+        if not is_pinned(value):
+            return value
+        address = value.untyped_storage().data_ptr()
+        with torch.no_grad():
+            if address not in self._sent:
+                whole = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
+                self._sent[address] = whole, self._link.upload(whole)
+            elements = self._sent[address][1].view(value.dtype)
+            self._arguments.append(elements.as_strided(value.shape, value.stride(), value.storage_offset()))
+        return self._arguments[-1]
+
+    def write_back(self) -> None:
+        """Copy what the launch may have written to the host."""
+        for host, device in self._sent.values():
+            host.copy_(device)
+
 
 DispatchKey = torch._C.DispatchKey
 LEGACY_TYPES = {

@@ -12,8 +12,7 @@ import torch
 from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.datafree.records import DataFreeRecord, record_from
-from drkernel.sim.gpu.detail import detailed
-from drkernel.sim.gpu.device_journal import launches_of, modelled
+from drkernel.sim.gpu.device_journal import detailed, launches_of, modelled
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import ProtocolError, TensorSpec, decode
 from drkernel.sim.wire.frames import tensor_of

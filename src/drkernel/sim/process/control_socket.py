@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
+from drkernel.sim.gpu.heap import OverBudget
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.process.call_record import CallRecord, Form, decoded_record, parts_of
 from drkernel.sim.spec import GPUSpec

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.budget import over_budget
 from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.resources import Depth
+from drkernel.sim.gpu.heap import over_budget
+from drkernel.sim.gpu.pricing import Depth
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.process.control_socket import MAX_LATE, ControlDesk, named, unwrap
 from drkernel.sim.spec import get_spec

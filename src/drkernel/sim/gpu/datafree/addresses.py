@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from drkernel.sim.gpu.budget import over_budget
-from drkernel.sim.gpu.heap import DeviceHeap, Held
+from drkernel.sim.gpu.heap import DeviceHeap, Held, over_budget
 from drkernel.sim.wire.commands import TensorSpec
 
 FIRST_ADDRESS = 1 << 44

@@ -1,35 +1,341 @@
-"""A simulated GPU without data: everything is counted and modelled as usual, nothing is computed."""
+"""A simulated GPU without data: everything is counted and modelled as usual, nothing is computed.
+
+Kernel launches without data: counted by running their skeletons, cached, and checked for missing steering data.
+
+ATen operators without data: shapes always, values when everything they depend on is known and small.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
-from drkernel.sim.gpu.datafree.launches import LaunchCounter, sample_of
-from drkernel.sim.gpu.datafree.operators import ShapeOperators, tensors_in
 from drkernel.sim.gpu.datafree.records import (
     MAX_CALLS,
+    RECURRENT,
     DataDependence,
     DataFree,
     DataFreeRecord,
     DependsOnData,
+    LaunchSample,
     OperatorCall,
+    SampledUse,
+    recurrent_results,
 )
 from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault
 from drkernel.sim.gpu.heap import Held
-from drkernel.sim.gpu.index_checks import DeviceAssert
+from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
-from drkernel.sim.gpu.resources import Depth
-from drkernel.sim.gpu.shapes import prepare_shapes
+from drkernel.sim.gpu.pricing import Depth
+from drkernel.sim.gpu.random_numbers import DeviceRandom
+from drkernel.sim.gpu.shapes import on_meta, prepare_shapes
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.compile import KernelResources
-from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, Ref, TensorSpec
-from ttir_executor.compiled import CompiledKernel, LaunchResult, StepLimit
+from drkernel.sim.target.shared_memory import KernelResources
+from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, Ref, TensorSpec, UnsupportedOp
+from ttir_executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT, CompiledKernel, LaunchResult, StepLimit
+from ttir_executor.launch import LaunchLimits
+from ttir_executor.skeleton.measure import Clock, SampledCounts, SampleSettings, measure
+from ttir_executor.skeleton.slim import Skeleton, SteeringRead, skeleton_of
+
+_STANDS_FOR = 4
+"""programs whose steps one program may make where programs steer one another"""
+_REMEMBERED = 512
+"""launches whose counts are kept: the same launch on other memory counts the same"""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A launch, counted."""
+
+    measured: SampledCounts
+    dependences: tuple[DataDependence, ...]
+    written: tuple[int, ...]
+    """addresses of the storages that the launch wrote"""
+
+
+class LaunchCounter:
+    """Counts launches on the memory of one data-free device."""
+
+    def __init__(self, heap: AddressHeap, settings: DataFree):
+        self.heap, self.settings = heap, settings
+        self._known: OrderedDict[Any, tuple[tuple[int, ...], SampledCounts]] = OrderedDict()
+
+    def count(
+        self,
+        command: LaunchCommand,
+        clock: Clock,
+        weights: Sequence[float],
+        rough: SampleSettings | None = None,
+        bound: float = math.inf,
+    ) -> Counted:
+        """Count one launch. What it wrote has no contents any more. ``weights``: what entering each block costs a
+        program; ``rough``: how well to count it, if not as any launch, and ``bound``: modelled seconds beyond which
+        its time need not be known.
+
+        Raises:
+            StepLimit: a program loops beyond its budget, or all of it takes too long here.
+        """
+        skeleton = skeleton_of(command.ttir, command.name)
+        held = [self.heap.held(arg.handle) if isinstance(arg, Ref) else None for arg in command.args]
+        dependences = list(self._dependences(skeleton, command, held))
+        measured = self._measured(skeleton, command, held, clock, weights, rough, bound)
+        if measured.without_data is not None and not dependences:
+            dependences.append(_steered(command.name, measured.without_data, "an address that it got from memory"))
+        written = tuple(use.base for use in measured.uses if use.written.value)
+        kept = self._kept(skeleton, held)
+        for base in written:
+            if base not in kept:
+                self.heap.forget(base)
+        return Counted(measured, tuple(dependences), written)
+
+    # ---- counting once
+
+    def _measured(
+        self,
+        skeleton: Skeleton,
+        command: LaunchCommand,
+        held: Sequence[Held | None],
+        clock: Clock,
+        weights: Sequence[float],
+        rough: SampleSettings | None,
+        bound: float,
+    ) -> SampledCounts:
+        args = [
+            one.spec.address if one is not None else arg for one, arg in zip(held, command.args, strict=True)
+        ]  # fmt: skip
+        key, bases = _pattern(command, held)
+        cacheable = not skeleton.reads and not skeleton.lowered.dynamic_pointers
+        if cacheable and key in self._known:
+            self._known.move_to_end(key)
+            before, measured = self._known[key]
+            return _moved(measured, dict(zip(before, bases, strict=True)))
+        # where programs take work from a counter, the first to run here does that of many
+        share = min(_STANDS_FOR, math.prod(command.grid)) if skeleton.serial else 1
+        limits = LaunchLimits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
+        terms = skeleton, command.grid, args, self.heap.memory, limits
+        if rough is not None:
+            return measure(*terms, rough, clock, weights, bound)
+        found = measure(*terms, self.settings.sample, clock, weights)
+        if cacheable and not found.findings:
+            self._known[key] = (bases, found)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+    # ---- what steers
+
+    def _dependences(
+        self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held | None]
+    ) -> list[DataDependence]:
+        """Return loads and atomics that decide control flow or addresses and read missing contents."""
+        named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
+        written = {named[name].base for name in skeleton.loose if name in named and named[name] is not None}  # type: ignore[union-attr]
+        found = []
+        for read in skeleton.reads:
+            one = named.get(read.argument) if read.argument is not None else None
+            if one is not None and (not self.heap.has_contents(one) or one.base in written):
+                found.append(_steered(command.name, _place(read), f"argument {read.argument!r}", read.decides))
+        return list(dict.fromkeys(found))
+
+    def _kept(self, skeleton: Skeleton, held: Sequence[Held | None]) -> set[int]:
+        """Return the storages into which the launch writes only steering data, so that their contents are right."""
+        named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
+        followed = {one.base for name, one in named.items() if one is not None and name in skeleton.followed}
+        loose = {one.base for name, one in named.items() if one is not None and name in skeleton.loose}
+        return set() if None in skeleton.loose else followed - loose
+
+
+def sample_of(measured: SampledCounts, sizes: dict[int, int], *, rough: bool) -> LaunchSample:
+    """Build the report of a launch; ``sizes`` are those of storages, by address."""
+    stats = measured.stats
+    return LaunchSample(
+        programs=stats.programs,
+        looked_at=min(measured.sampled, stats.programs),
+        error=measured.error,
+        load_bytes=stats.load_sectors * 32.0,
+        store_bytes=stats.store_sectors * 32.0,
+        operations=dict(stats.flops),
+        atomics=stats.atomics,
+        uses=tuple(
+            SampledUse(
+                use.base, sizes.get(use.base, use.nbytes), use.read.value, use.written.value, use.written.low
+            )
+            for use in measured.uses
+        ),
+        rough=rough,
+    )  # fmt: skip
+
+
+def _steered(kernel: str, place: str, by: str, decides: str = "where it goes") -> DataDependence:
+    message = f"kernel {kernel} depends on data: {place} of {by} decides {decides}, and reads what has no contents"
+    return DataDependence("steering", f"{kernel}, {place}", message)
+
+
+def _place(read: SteeringRead) -> str:
+    what = "an atomic" if "atomic" in read.operation else "a load"
+    line = read.loc.rpartition("/")[2]
+    return f"{what} at {line}" if line else what
+
+
+def _pattern(command: LaunchCommand, held: Sequence[Held | None]) -> tuple[Any, tuple[int, ...]]:
+    """Return what a launch's counts depend on besides contents, and its storages, which appear there by number."""
+    bases: list[int] = []
+    args: list[Any] = []
+    for one, arg in zip(held, command.args, strict=True):
+        if one is None:
+            args.append((type(arg).__name__, arg))
+            continue
+        if one.base not in bases:
+            bases.append(one.base)
+        args.append((bases.index(one.base), one.spec.address - one.base, one.nbytes))
+    key = (command.ttir, command.grid, command.num_warps, command.num_stages, tuple(args))
+    return key, tuple(bases)
+
+
+def _moved(measured: SampledCounts, places: dict[int, int]) -> SampledCounts:
+    """Return the same counts for other storages."""
+    uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
+    footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
+    sites = tuple((n, places.get(base, base), asked, lanes) for n, base, asked, lanes in measured.stats.sites)
+    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint, sites=sites))
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of an operator's result."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [leaf for item in value for leaf in tensors_in(item)] if isinstance(value, (list, tuple)) else []
+
+
+class ShapeOperators:
+    """Runs operators on the meta tensors of a heap, and on contents where that is possible."""
+
+    def __init__(self, heap: AddressHeap, random: DeviceRandom, settings: DataFree):
+        self.heap, self.random, self.settings = heap, random, settings
+
+    def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]) -> Any:
+        """Run the operator on meta tensors, and update the heap's contents.
+
+        ``args`` and ``kwargs`` hold :class:`Held` in place of tensors; ``inputs`` are all of those.
+
+        Raises:
+            DependsOnData: the shape of the result depends on values that are missing.
+            UnsupportedOp: the shape of its result cannot be determined.
+        """
+        known = all(self.heap.has_contents(held) for held in inputs)
+        small = known and sum(held.nbytes for held in inputs) <= self._limit(inputs)
+        try:
+            result = self._shapes(rule, args, kwargs)
+        except (NotImplementedError, RuntimeError) as error:
+            if not _is_missing(error):
+                raise
+            if not known:
+                self._refuse(rule, error)
+            return self._from_values(rule, args, kwargs)
+        outputs = tensors_in(result)
+        if (
+            small
+            and not rule.allocates
+            and sum(out.untyped_storage().nbytes() for out in outputs) <= self._limit(outputs)
+        ):
+            self._follow(rule, args, kwargs, outputs)
+        else:
+            self._lose(rule, args, kwargs)
+        return result
+
+    def _limit(self, tensors: Sequence[Any]) -> int:
+        """Return the size, in bytes, up to which values are computed: integers often steer a program, floats hardly
+        ever."""
+        whole = all(not (t.spec.dtype if isinstance(t, Held) else t.dtype).is_floating_point for t in tensors)
+        return self.settings.contents_bytes if whole and tensors else self.settings.operator_bytes
+
+    # ---- shapes
+
+    def _shapes(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        metas, named = _mapped(args, _meta), {key: _mapped(value, _meta) for key, value in kwargs.items()}
+        check_arguments(rule.base, rule.parameters, metas, named)
+        named.pop("generator", None)
+        if rule.base in RECURRENT and rule.call._overloadname == "input":
+            return recurrent_results(rule.base, *metas)
+        if rule.takes_device:
+            named["device"] = torch.device("meta")
+        return on_meta(rule.call, metas, named)
+
+    def _refuse(self, rule: OperatorRule, error: Exception) -> None:
+        if rule.sized_by_data or torch.Tag.data_dependent_output in rule.call.tags or "data-independent" in str(error):
+            raise DependsOnData(
+                f"the result of {rule.label} depends on data in its shape or value, and this device has no data"
+            ) from None
+        raise UnsupportedOp(f"{rule.label} without data: the shape of its result is unknown") from None
+
+    # ---- values
+
+    def _from_values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator whose shapes depend on values that are there: its results become meta tensors with contents."""
+        result = self._values(rule, args, kwargs)
+
+        def meta(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                bare = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+                self.heap.fill(self.heap.register(bare), value)
+                return bare
+            return type(value)(meta(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+        return meta(result)
+
+    def _follow(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], outputs: list[torch.Tensor]) -> None:
+        """Also compute the values, of new storages and of those that the operator writes."""
+        fresh = [self.heap.is_new(out) for out in outputs]
+        if not any(fresh) and not rule.written:
+            return  # views
+        values = tensors_in(self._values(rule, args, kwargs))
+        for out, new, value in zip(outputs, fresh, values, strict=True):
+            if new and out.numel():
+                self.heap.fill(self.heap.register(out), value)
+
+    def _values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        views = _mapped(args, self.heap.view)
+        named = {key: _mapped(value, self.heap.view) for key, value in kwargs.items()}
+        check_indices(rule.base, rule.label, views, named)
+        return self.random.run(rule, views, named) if rule.draws else rule.call(*views, **named)
+
+    def _lose(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Drop the contents of what the operator writes."""
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        for key in rule.written:
+            for held in _held_in(given.get(key)):
+                self.heap.forget(held.base)
+
+
+def _is_missing(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, NotImplementedError) or "meta tensor" in text.lower() or "data-dependent" in text.lower()
+
+
+def _meta(held: Held) -> torch.Tensor:
+    return held.tensor
+
+
+def _mapped(value: Any, of: Any) -> Any:
+    if isinstance(value, Held):
+        return of(value)
+    return [_mapped(item, of) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _held_in(value: Any) -> list[Held]:
+    if isinstance(value, Held):
+        return [value]
+    return [held for item in value for held in _held_in(item)] if isinstance(value, (list, tuple)) else []
 
 
 class DataFreeEngine(DeviceEngine):

@@ -1,10 +1,14 @@
-"""Settings of a data-free device, and the records of a run on it."""
+"""Settings of a data-free device, and the records of a run on it.
+
+Recurrent layers without data: the results of cuDNN's single call, which other devices would decompose.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 
 from drkernel.config import Config
@@ -142,3 +146,16 @@ def record_from(data: dict[str, Any] | None) -> DataFreeRecord | None:
         dependences=[DataDependence(**d) for d in data["dependences"]],
         error=data["error"],
     )
+
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def recurrent_results(
+    kind: str, x: torch.Tensor, hidden: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Empty results of a recurrent layer, whose own decomposition takes seconds even on meta tensors."""
+    state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
+    out = x.new_empty(*x.shape[:-1], (2 if bidirectional else 1) * state.shape[-1])
+    return (out, *[x.new_empty(state.shape) for _ in range(2 if kind == "lstm" else 1)])
