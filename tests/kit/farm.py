@@ -87,6 +87,8 @@ class Farm:
         self._listener.listen(128)
         self._process: subprocess.Popen[bytes] | None = None
         os.environ[FOLDER] = self.folder
+        global PYTHON  # this process has imported this module before there was a farm
+        PYTHON = str(shim)
         self._stop, woken = socket.socketpair()
         self._thread = threading.Thread(target=self._start_when_called, args=(woken,), daemon=True)
         self._thread.start()
