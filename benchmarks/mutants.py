@@ -27,6 +27,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -51,6 +52,8 @@ FLIPPED |= {new: old for old, new in FLIPPED.items()}
 SHIFTED: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 SWAPPED: dict[type, type] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult}
 EXTREMES = {"min": "max", "minimum": "maximum", "any": "all", "max": "min", "maximum": "minimum", "all": "any"}
+NEAR = 4
+"""files of tests that a mutant meets before the others are even collected"""
 PROBE = '''"""Written by benchmarks/mutants.py."""
 import ctypes, os
 _bytes = None
@@ -391,7 +394,10 @@ def measure(code: Copy, chosen: list[Place], folders: list[str], seconds: float)
             for test in sorted(reaching, key=lambda test: (test.split("::")[0] not in own, reaching[test])):
                 if reaching[test] <= left:
                     meets[test], left = reaching[test], left - reaching[test]
-            killer = _killer(code, place, meets) if meets else None
+            near = [*dict.fromkeys(test.split("::")[0] for test in meets)][:NEAR]
+            first = {test: meets[test] for test in meets if test.split("::")[0] in near}
+            rest = {test: meets[test] for test in meets if test not in first}
+            killer = _killer(code, place, first) or _killer(code, place, rest)
             how = "killed" if killer else "survived" if reaching else "not reached"
             note(place=at, result=how, by=killer, folder=folder, tests=len(meets), reaching=len(reaching))
         code.write({})
@@ -410,7 +416,7 @@ def _killer(code: Copy, place: Place, tests: dict[str, float]) -> str | None:
     def first_failure(texts: dict[str, str], tests: dict[str, float]) -> str | None:
         out.unlink(missing_ok=True)
         code.write(texts)
-        code.run(sorted({test.split("::")[0] for test in tests}), out, tests=tests)
+        code.run([*dict.fromkeys(test.split("::")[0] for test in tests)], out, tests=tests)
         lines = lines_of(out)
         failed = [line["id"] for line in lines if line["outcome"] == "failed"]
         cut_off = not lines or lines[-1]["outcome"] != "finished"
@@ -542,6 +548,7 @@ def main() -> None:
         said.to.write_text(json.dumps([asdict(place) for place in drawn], indent=1))
         print("\n".join(f"{place.file} {place.function}: {place.kind}: {place.line}" for place in drawn))
     elif said.command == "run":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the run under way ends with this one
         said.work.mkdir(parents=True, exist_ok=True)
         shutil.copy(said.places, said.work / "places.json")
         chosen = [Place(**one) for one in json.loads(said.places.read_text())]

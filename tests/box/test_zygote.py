@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from drkernel.sim.host.triton_frontend import kernels_on_disk
 from farm import PYTHON
 from gym_harness import HEAD, SETTINGS, Gym
 
+pytestmark = pytest.mark.own_zygote
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
 
@@ -105,7 +108,7 @@ LAST
     "last, end",
     [
         ("time.sleep(100)", signal.SIGKILL),
-        ("sys.exit(0)", None),
+        pytest.param("sys.exit(0)", None, marks=pytest.mark.slow),
         pytest.param("time.sleep(100)", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("time.sleep(100)", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("raise RuntimeError", None, marks=pytest.mark.slow),
@@ -145,6 +148,11 @@ def wait_until(condition, seconds=30.0):
             return True
         time.sleep(0.02)
     return False
+
+
+def test_the_environment_tells_nothing(own):
+    text = own.says("raise OSError(repr(dict(os.environ)) + repr(sys.argv) + open('/proc/self/cmdline').read())")
+    assert "PYTEST" not in text and str(Path.cwd()) not in text.replace(sys.prefix, "")
 
 
 def test_runner_and_device_do_not_share_an_address_layout(own):
