@@ -88,9 +88,8 @@ def pytest_runtest_call(item: pytest.Item):
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Pools use the farm; a test about zygotes has its own."""
     if {BOX, E2E} & {*item.path.parents}:
-        own_zygote = item.get_closest_marker("own_zygote") is not None
-        farm.use_in_pools(own_zygote)
-        farm.use_in_factories(own_zygote)
+        farm.use_in_pools(own_zygote=item.get_closest_marker("own_zygote") is not None)
+        farm.use_in_factories()
 
 
 # ---- fast tests are fast

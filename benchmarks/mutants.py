@@ -4,16 +4,18 @@
     python benchmarks/mutants.py run CHECKOUT --places places.json --work WORK
     python benchmarks/mutants.py table WORK [WORK OF ANOTHER CHECKOUT]
 
-``draw CHECKOUT OTHER`` takes places alone whose line the same function of both has, wherever it moved. ``run`` goes
-through the folders of tests, the cheap first. Of each it runs everything once with a probe at every place that nothing
-has killed yet: that tells which tests reach it, also in processes that are forked and confined later (a probe writes to
-memory that the process holds since it imported the package). Then each of these places is broken and meets the tests
-that reach it, those that name its module before others, the quick before the slow, ``--seconds`` of them at most. A
-test that fails has killed it, unless it fails without the break as well.
+``draw CHECKOUT OTHER`` takes places alone whose line the same function of both has, wherever it moved. ``run`` works
+on a copy that has all breaks at once, each behind a switch in memory that all processes share from when they import the
+package, so that it also works in those that are forked and confined later. One pytest collects everything and forks:
 
-Results are appended to WORK, which must not lie in /tmp; a run that was ended goes on where it was. Each run has a
-namespace for its processes, and a copy of the checkout at the checkout's path (``--at``: at the path of another one,
-whose environment is used): a broken guard of a signal or of a removal may do anything. Linux.
+1. Folder by folder, the cheap first, one child runs every test. That tells which tests reach which place.
+2. For every place that nothing has killed yet, a child with its switch on runs the tests that reach it, those that name
+   its module before others, the quick before the slow, ``--seconds`` of them at most, until one fails. It has killed
+   the mutant unless it fails with the switch off as well. A child that hangs or crashes counts as a failure.
+
+What runs at import alone is not broken. Results are appended to WORK, which must not lie in /tmp; a run that was ended
+goes on where it was. It has a namespace for its processes, and the copy is at the checkout's path (``--at``: at that of
+another one, whose environment is used): a broken guard of a signal or of a removal may do anything. Linux.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -52,8 +55,6 @@ FLIPPED |= {new: old for old, new in FLIPPED.items()}
 SHIFTED: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 SWAPPED: dict[type, type] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult}
 EXTREMES = {"min": "max", "minimum": "maximum", "any": "all", "max": "min", "maximum": "minimum", "all": "any"}
-NEAR = 4
-"""files of tests that a mutant meets before the others are even collected"""
 PROBE = '''"""Written by benchmarks/mutants.py."""
 import ctypes, os
 _bytes = None
@@ -61,14 +62,16 @@ try:
     _file = os.open({path!r}, os.O_RDWR)
     _map = ctypes.CDLL(None).mmap
     _map.restype = ctypes.c_void_p
-    _at = _map(None, ctypes.c_size_t({size}), 3, 1, _file, ctypes.c_long(0))  # read and write, shared; holds no file
-    _bytes = (ctypes.c_ubyte * {size}).from_address(_at)
+    _at = _map(None, ctypes.c_size_t(256), 3, 1, _file, ctypes.c_long(0))  # read and write, shared; holds no file
+    _bytes = (ctypes.c_ubyte * 256).from_address(_at)
     os.close(_file)
 except OSError:
     pass
-def reach(number):
-    if _bytes is not None:
-        _bytes[number] = 1
+def broken(number):
+    if _bytes is None:
+        return False
+    _bytes[number] = 1
+    return _bytes[0] == number
 '''
 CONFINED = """
 at=$1 work=$2; shift 2
@@ -101,16 +104,6 @@ class Place:
         return self.function, self.line, self.kind, self.after, self.nth
 
 
-@dataclass(frozen=True)
-class Span:
-    """Where a place is in its module's text, in bytes."""
-
-    begin: int
-    end: int
-    probe: tuple[int, int]
-    """an expression that is evaluated whenever the place is reached"""
-
-
 def modules(checkout: Path) -> dict[str, str]:
     """The texts of the packages' modules, by file."""
     paths = [path for source in SOURCES for path in sorted((checkout / source).rglob("*.py"))]
@@ -118,8 +111,8 @@ def modules(checkout: Path) -> dict[str, str]:
     return {file: path.read_text() for file, path in files.items() if not SKIPPED_FOLDERS & {*Path(file).parts}}
 
 
-def places(file: str, text: str) -> dict[Place, Span]:
-    """Every place of a module, in the order of its text."""
+def places(file: str, text: str) -> dict[Place, tuple[int, int]]:
+    """Every place of a module, in the order of its text, and its span of bytes."""
     lines = text.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -129,11 +122,11 @@ def places(file: str, text: str) -> dict[Place, Span]:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
-    found, count = dict[Place, Span](), Counter[object]()
+    found, count = dict[Place, tuple[int, int]](), Counter[object]()
     for function, node in _in_functions(ast.parse(text), "", False):
-        for kind, old, after, probe in _changes(node):
+        for kind, old, after in _changes(node):
             shown = (function, lines[old.lineno - 1].decode().strip(), kind, after)
-            found[Place(file, *shown, count[shown])] = Span(*span(old), span(probe))
+            found[Place(file, *shown, count[shown])] = span(old)
             count[shown] += 1
     return found
 
@@ -163,61 +156,61 @@ def _in_functions(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str,
             yield from _in_functions(child, name, inside)
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str, ast.expr]]:
-    """(kind, what is replaced, by what, an expression that shows that the place is reached) of one node."""
+def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
+    """(kind, the expression that is replaced, by what) of one node."""
 
     def new(**fields: object) -> str:
         other = copy.copy(node)
         for name, value in fields.items():
             setattr(other, name, value)
-        return ast.unparse(other) if isinstance(node, ast.stmt) else f"({ast.unparse(other)})"
+        return ast.unparse(other)
 
     match node:
         case ast.Compare(ops=[op]):
             if type(op) in FLIPPED:
-                yield "flipped comparison", node, new(ops=[FLIPPED[type(op)]()]), node
+                yield "flipped comparison", node, new(ops=[FLIPPED[type(op)]()])
             if type(op) in SHIFTED:
-                yield "off by one", node, new(ops=[SHIFTED[type(op)]()]), node
+                yield "off by one", node, new(ops=[SHIFTED[type(op)]()])
         case ast.BoolOp(op=op):
-            yield "and, or", node, new(op=ast.Or() if isinstance(op, ast.And) else ast.And()), node
+            yield "and, or", node, new(op=ast.Or() if isinstance(op, ast.And) else ast.And())
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield "dropped not", node, f"({ast.unparse(operand)})", node
+            yield "dropped not", node, ast.unparse(operand)
         case ast.If(test=test, orelse=[], body=[*_, ast.Raise() | ast.Return() | ast.Continue() | ast.Break() as last]):
-            yield "dropped check" if isinstance(last, ast.Raise) else "dropped guard", test, "False", test
+            yield "dropped check" if isinstance(last, ast.Raise) else "dropped guard", test, "False"
         case ast.Call(func=ast.Name(id=word) | ast.Attribute(attr=word) as func):
             if word in EXTREMES:
                 other = copy.copy(func)
                 setattr(other, "id" if isinstance(func, ast.Name) else "attr", EXTREMES[word])
-                yield "min, max", node, new(func=other), node
+                yield "min, max", node, new(func=other)
             for keyword in node.keywords:
                 if keyword.arg and "mask" in keyword.arg and not isinstance(keyword.value, ast.Constant):
-                    yield "skipped mask", keyword.value, "None", keyword.value
+                    yield "skipped mask", keyword.value, "None"
             if word == "range" and node.args:
                 yield from _one_more(node.args[-1])
         case ast.BinOp(op=ast.BitAnd(), left=left):
-            yield "skipped mask", node, f"({ast.unparse(left)})", node
+            yield "skipped mask", node, ast.unparse(left)
         case ast.BinOp(op=op, left=left, right=right) if type(op) in SWAPPED:
             if not any(isinstance(one, (ast.JoinedStr, ast.List, ast.Tuple)) or _is(str, one) for one in (left, right)):
-                yield "arithmetic", node, new(op=SWAPPED[type(op)]()), node
+                yield "arithmetic", node, new(op=SWAPPED[type(op)]())
                 yield from _one_more(right)
-        case ast.AugAssign(op=op, value=value) if type(op) in SWAPPED and not _is(str, value):
-            yield "arithmetic", node, new(op=SWAPPED[type(op)]()), value
+        case ast.AugAssign(op=ast.Add() | ast.Sub(), value=value) if not _is(str, value):
+            yield "arithmetic", value, f"-({ast.unparse(value)})"
         case ast.Slice(lower=lower, upper=upper):
             for bound in (lower, upper):
                 yield from _one_more(bound)
         case ast.Return(value=ast.Constant(value=bool() as told) as value):
-            yield "other answer", value, str(not told), value
+            yield "other answer", value, str(not told)
         case ast.Expr(value=ast.Call(func=func) as call) if not SPOKEN.search(ast.unparse(func).rpartition(".")[2]):
-            yield "dropped call", call, "None", call
+            yield "dropped call", call, "None"
 
 
 def _is(kind: type, node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is kind
 
 
-def _one_more(node: ast.expr | None) -> Iterator[tuple[str, ast.expr, str, ast.expr]]:
+def _one_more(node: ast.expr | None) -> Iterator[tuple[str, ast.expr, str]]:
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        yield "off by one", node, str(node.value + 1), node
+        yield "off by one", node, str(node.value + 1)
 
 
 def room_of(file: str) -> str:
@@ -255,96 +248,54 @@ def draw(checkouts: list[Path], count: int, seed: int) -> list[Place]:
     return drawn
 
 
-# ---- runs
+# ---- a run
 
 
-class Copy:
-    """A copy of a checkout whose modules can be changed, and what runs its tests."""
-
-    def __init__(self, checkout: Path, at: Path, python: Path, work: Path):
-        self.root, self.at, self.python, self.work = work / "checkout", at, python, work
-        if not (work / "copied").exists():
-            shutil.rmtree(self.root, ignore_errors=True)
-            ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "build", "dist")
-            shutil.copytree(checkout, self.root, symlinks=True, ignore=ignored)
-            (work / "tmp").mkdir(exist_ok=True)
-            (work / "tmp").chmod(0o1777)
-            (work / "copied").touch()
-        self.originals = modules(checkout)
-        self.found = {
-            place.name: (file, span)
-            for file, text in self.originals.items()
-            for place, span in places(file, text).items()
-        }
-        self._written = {*self.originals}
-        self.write({})
-
-    def write(self, texts: dict[str, str]) -> None:
-        """Have these modules changed, and no other."""
-        for file in {*self._written, *texts}:
-            path, text = self.root / file, texts.get(file, self.originals.get(file))
-            if text is None:
-                path.unlink(missing_ok=True)
-            elif not path.exists() or path.read_text() != text:
-                path.write_text(text)
-                shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
-        self._written = {*texts}
-
-    def broken(self, place: Place) -> dict[str, str]:
-        """The module with this place's change."""
-        file, span = self.found[place.name]
-        return {file: edited(self.originals[file], [(span.begin, span.end, place.after)])}
-
-    def probed(self, chosen: dict[int, Place]) -> dict[str, str]:
-        """The modules with a probe at each of these places."""
-        edits: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-        for number, place in chosen.items():
-            file, span = self.found[place.name]
-            begin, end = span.probe
-            text = self.originals[file].encode()[begin:end].decode()
-            edits[file].append((begin, end, f"(_reach({number}) or ({text}))"))
-        texts = {"src/drkernel/_reach.py": PROBE.format(path=str(self.work / "reach.bin"), size=max(chosen) + 1)}
-        (self.work / "reach.bin").write_bytes(bytes(max(chosen) + 1))
-        (self.work / "reach.bin").chmod(0o666)
+def run(checkout: Path, at: Path, python: Path, work: Path, chosen: list[Place], seconds: float) -> None:
+    """Copy the checkout, put all breaks into it, and have its pytest find out."""
+    root, count = work / "checkout", len(chosen)
+    assert count < 256
+    if not root.exists():
+        ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "build", "dist")
+        shutil.copytree(checkout, work / "copying", symlinks=True, ignore=ignored)
+        (work / "tmp").mkdir()
+        (work / "tmp").chmod(0o1777)
+        (work / "switch").write_bytes(bytes(256))
+        (work / "switch").chmod(0o666)
+        texts, edits = modules(checkout), defaultdict[str, list[tuple[int, int, str]]](list)
+        found = {place.name: (file, span) for file, text in texts.items() for place, span in places(file, text).items()}
+        present = {}
+        for number, place in enumerate(chosen, start=1):
+            if place.name in found:
+                present[number], (begin, end) = found[place.name]
+                plain = texts[present[number]].encode()[begin:end].decode()
+                switched = f"(({place.after}) if _broken({number}) else ({plain}))"
+                edits[present[number]].append((begin, end, switched))
         for file, spans in edits.items():
-            text = edited(self.originals[file], spans)
-            first = next(node for node in ast.parse(text).body if not _is_preamble(node))
-            line = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", []))]) - 1
-            lines = text.splitlines(keepends=True)
-            texts[file] = "".join([*lines[:line], "from drkernel._reach import reach as _reach\n", *lines[line:]])
-        return texts
+            (work / "copying" / file).write_text(_importing(edited(texts[file], spans)))
+        (work / "copying/src/drkernel/_reach.py").write_text(PROBE.format(path=str(work / "switch")))
+        (work / "plan.json").write_text(json.dumps({"files": present, "work": str(work), "seconds": seconds}))
+        (work / "copying").rename(root)
+    for left in (work / "tmp").iterdir():
+        shutil.rmtree(left, ignore_errors=True)
+    command = [str(python), "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--tb=no", "-n", "0"]
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    unshare = ["unshare", *user, "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    env |= {"PYTHONPATH": str(Path(__file__).parent), "MUTANTS_PLAN": str(work / "plan.json")}
+    words = [*unshare, "sh", "-c", CONFINED, "sh", str(at), str(work), *command, "--continue-on-collection-errors"]
+    os.execvpe(words[0], words, env)
 
-    def run(self, files: list[str], out: Path, *, tests: dict[str, float] | None, reach: bool = False) -> None:
-        """Run pytest on files, on ``tests`` of them (with their usual seconds) until one fails, or on all."""
-        known = [line["id"] for line in lines_of(out)]
-        plan = {"out": str(out), "tests": tests, "without": known, "reach": str(self.work / "reach.bin") * reach}
-        (self.work / "plan.json").write_text(json.dumps(plan))
-        for left in (self.work / "tmp").iterdir():
-            shutil.rmtree(left, ignore_errors=True)
-        command = [str(self.python), "-m", "pytest", *files, "-p", "mutants", "-p", "no:cacheprovider", "--tb=no"]
-        command += ["-n", "0", "--continue-on-collection-errors", *(["-x"] if tests else [])]
-        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        unshare = ["unshare", *user, "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
-        env |= {"PYTHONPATH": str(Path(__file__).parent), "MUTANTS_PLAN": str(self.work / "plan.json")}
-        limit = 36_000.0 if tests is None else 300 + 10 * sum(tests.values())
-        with (self.work / "log.txt").open("wb") as log:
-            words = [*unshare, "sh", "-c", CONFINED, "sh", str(self.at), str(self.work), *command]
-            process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            try:
-                process.wait(limit)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            except BaseException:
-                process.kill()
-                raise
-        if process.returncode == 99:
-            raise RuntimeError((self.work / "log.txt").read_text(errors="replace"))
+
+def _importing(text: str) -> str:
+    """The module with an import of the switch, after what has to stand before it."""
+    first = next(node for node in ast.parse(text).body if not _is_preamble(node))
+    at = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", []))]) - 1
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:at], "from drkernel._reach import broken as _broken\n", *lines[at:]])
 
 
 def _is_preamble(node: ast.stmt) -> bool:
-    """Whether nothing but ``from __future__`` and a docstring may stand before this statement."""
     if isinstance(node, ast.ImportFrom):
         return node.module == "__future__"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -356,81 +307,137 @@ def lines_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
 
 
-def measure(code: Copy, chosen: list[Place], folders: list[str], seconds: float) -> None:
-    """Take every place through the folders of tests; what is known goes to ``results.jsonl``."""
-    results = code.work / "results.jsonl"
-
-    def note(**line: object) -> None:
-        with results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(time.strftime("%H:%M"), line, flush=True)
-
-    for folder in folders:
-        known = {line["place"] for line in lines_of(results) if line["result"] == "killed" or line["folder"] == folder}
-        alive = {at: place for at, place in enumerate(chosen) if place.name in code.found and at not in known}
-        out, done = (code.work / f"reach-{folder.replace('/', '-')}.{end}" for end in ("jsonl", "done"))
-        tries = 0
-        while alive and not done.exists():
-            code.write(code.probed(alive))
-            code.run([folder], out, tests=None, reach=True)
-            tries += 1
-            if lines_of(out)[-1:] and lines_of(out)[-1]["id"] == "":
-                done.touch()
-            elif tries == 3:
-                raise RuntimeError(f"no end: {code.work}/log.txt")
-        passing = {line["id"]: line for line in lines_of(out) if line["outcome"] == "passed"}
-        collected = {line["id"]: line["reached"] for line in lines_of(out) if line["outcome"] == "collected"}
-        for at, place in alive.items():
-            file = code.found[place.name][0]
-            reaching = {test: line["seconds"] for test, line in passing.items() if at in line["reached"]}
-            files = {test.split("::")[0] for test in passing}
-            reaching |= {t: passing[t]["seconds"] for t in passing if at in collected.get(t.split("::")[0], ())}
-            if 0 < len(reaching) < 10:  # what a process does once, one test alone reaches
-                near = {test.split("::")[0] for test in reaching}
-                reaching |= {test: line["seconds"] for test, line in passing.items() if test.split("::")[0] in near}
-            module = file.split("src/")[1].removesuffix(".py").replace("/", ".")
-            own = {test for test in files if _names(code.root / test, module)}
-            left, meets = seconds, dict[str, float]()
-            for test in sorted(reaching, key=lambda test: (test.split("::")[0] not in own, reaching[test])):
-                if reaching[test] <= left:
-                    meets[test], left = reaching[test], left - reaching[test]
-            near = [*dict.fromkeys(test.split("::")[0] for test in meets)][:NEAR]
-            first = {test: meets[test] for test in meets if test.split("::")[0] in near}
-            rest = {test: meets[test] for test in meets if test not in first}
-            killer = _killer(code, place, first) or _killer(code, place, rest)
-            how = "killed" if killer else "survived" if reaching else "not reached"
-            note(place=at, result=how, by=killer, folder=folder, tests=len(meets), reaching=len(reaching))
-        code.write({})
+def pytest_configure(config: pytest.Config) -> None:
+    if "MUTANTS_PLAN" in os.environ:
+        plan = json.loads(Path(os.environ["MUTANTS_PLAN"]).read_text())
+        config.pluginmanager.register(Measurement(plan), "mutants-measurement")
 
 
-def _names(test: Path, module: str) -> bool:
+class Measurement:
+    """In pytest: in place of running the tests, run them in children."""
+
+    def __init__(self, plan: dict):
+        self.work, self.seconds = Path(plan["work"]), float(plan["seconds"])
+        self.files: dict[int, str] = {int(number): file for number, file in plan["files"].items()}
+        self.outcome = ""
+        with (self.work / "switch").open("r+b") as file:
+            self.switch = mmap.mmap(file.fileno(), 0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.outcome = "failed"
+        elif report.skipped and self.outcome == "passed":
+            self.outcome = "skipped"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        by_folder: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in session.items:
+            by_folder["/".join(item.nodeid.split("/")[:2])].append(item)
+        for folder in sorted(by_folder, key=lambda name: (name.endswith(("e2e", "gym")), name.endswith("box"), name)):
+            self._look(folder, by_folder[folder])
+        return True
+
+    def _look(self, folder: str, items: list[pytest.Item]) -> None:
+        """Measure every mutant that is alive by a folder's tests."""
+        results, reached = self.work / "results.jsonl", self.work / f"{folder.replace('/', '-')}.jsonl"
+        known = {one["place"] for one in lines_of(results) if one["result"] == "killed" or one["folder"] == folder}
+        alive = [number for number in self.files if number not in known]
+        for _ in range(5 if alive else 0):
+            left = {one["id"] for one in lines_of(reached)}
+            if not (rest := [item for item in items if item.nodeid not in left]):
+                break
+            self._in_child(rest, 0, reached, seconds=36_000, until_failure=False)
+        passed = {one["id"]: one for one in lines_of(reached) if one["outcome"] == "passed"}
+        for number in alive:
+            tests = [item for item in items if number in passed.get(item.nodeid, {}).get("reached", ())]
+            names = {item.path: _names(item.path, self.files[number]) for item in tests}
+            tests.sort(key=lambda item: (not names[item.path], passed[item.nodeid]["seconds"]))
+            left, meets = self.seconds, list[pytest.Item]()
+            for item in tests:
+                if passed[item.nodeid]["seconds"] <= left:
+                    meets.append(item)
+                    left -= passed[item.nodeid]["seconds"]
+            killer = self._killer(number, meets, self.seconds - left)
+            result = "killed" if killer else "survived" if tests else "not reached"
+            line = {"place": number, "result": result, "by": killer, "folder": folder, "tests": len(meets)}
+            with results.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(time.strftime("%H:%M"), line, file=sys.__stderr__, flush=True)
+
+    def _killer(self, number: int, tests: list[pytest.Item], seconds: float) -> str | None:
+        out = self.work / "out.jsonl"
+        while tests:
+            last = self._last(tests, number, out, seconds)
+            if last is None:
+                return None
+            failed = next((item for item in tests if item.nodeid == last), tests[0])
+            if self._last([failed], 0, out, seconds) is None:
+                return failed.nodeid
+            tests = [item for item in tests if item is not failed]
+        return None
+
+    def _last(self, tests: list[pytest.Item], number: int, out: Path, seconds: float) -> str | None:
+        """The test that failed, or in which the child ended."""
+        out.unlink(missing_ok=True)
+        whole = self._in_child(tests, number, out, seconds=120 + 10 * seconds, until_failure=True)
+        lines = lines_of(out)
+        if whole and not any(one["outcome"] == "failed" for one in lines):
+            return None
+        return lines[-1]["id"] if lines else tests[0].nodeid
+
+    def _in_child(
+        self, items: list[pytest.Item], number: int, out: Path, *, seconds: float, until_failure: bool
+    ) -> bool:
+        """Run tests with a switch on; whether that came to its end."""
+        for cache in Path.cwd().glob(".test_cache/*"):
+            shutil.rmtree(cache, ignore_errors=True)
+        self.switch[:] = bytes([number, *bytes(255)])
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            self._run(items, out, until_failure)
+        deadline = time.monotonic() + seconds
+        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() > deadline:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                break
+            time.sleep(0.05)
+        else:
+            return lines_of(out)[-1]["outcome"] != "started"
+        return False
+
+    def _run(self, items: list[pytest.Item], out: Path, until_failure: bool) -> NoReturn:
+        try:
+            for item, following in pairwise([*items, None]):
+                assert item is not None
+
+                def note(**line: object) -> None:
+                    with out.open("a") as file:  # closed each time: a test may count descriptors, or end the process
+                        file.write(json.dumps(line) + "\n")
+
+                note(id=item.nodeid, outcome="started")
+                self.switch[1:] = bytes(255)
+                self.outcome, begin = "passed", time.monotonic()
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                reached = [at for at, byte in enumerate(self.switch[:]) if at and byte]
+                note(id=item.nodeid, outcome=self.outcome, seconds=time.monotonic() - begin, reached=reached)
+                if until_failure and self.outcome == "failed":
+                    break
+            items[0].session._setupstate.teardown_exact(None)
+        finally:
+            os._exit(0)
+
+
+def _names(test: Path, file: str) -> bool:
+    module = file.split("src/")[1].removesuffix(".py").replace("/", ".")
     package, _, name = module.rpartition(".")
     text = test.read_text(errors="replace")
     return module in text or any(name in line for line in text.splitlines() if f"from {package} import" in line)
 
 
-def _killer(code: Copy, place: Place, tests: dict[str, float]) -> str | None:
-    """The test that fails on this mutant, and not without it; a file's that cannot be imported stands for all."""
-    out = code.work / "out.jsonl"
-
-    def first_failure(texts: dict[str, str], tests: dict[str, float]) -> str | None:
-        out.unlink(missing_ok=True)
-        code.write(texts)
-        code.run([*dict.fromkeys(test.split("::")[0] for test in tests)], out, tests=tests)
-        lines = lines_of(out)
-        failed = [line["id"] for line in lines if line["outcome"] == "failed"]
-        cut_off = not lines or lines[-1]["outcome"] != "finished"
-        return failed[0] if failed else (lines[-1]["id"] if lines else min(tests)) if cut_off else None
-
-    while tests:
-        failed = first_failure(code.broken(place), tests)
-        if failed is None:
-            return None
-        again = {test: s for test, s in tests.items() if test == failed or test.startswith(f"{failed}::")} or tests
-        if first_failure({}, again) is None:
-            return failed
-        tests = {test: s for test, s in tests.items() if test not in again}
-    return None
+# ---- the table
 
 
 def table(works: list[Path]) -> str:
@@ -444,9 +451,9 @@ def table(works: list[Path]) -> str:
                 ends[line["place"]] = line
         cells.append({at: f"killed: `{line['by']}`" if line["by"] else line["result"] for at, line in ends.items()})
     text = "| place | line | change | " + " | ".join(work.name for work in works) + " |\n" + "|---" * (3 + len(works))
-    both = [at for at in range(len(chosen)) if all(at in one for one in cells)]
+    both = [at for at in range(1, len(chosen) + 1) if all(at in one for one in cells)]
     for at in both:
-        place = chosen[at]
+        place = chosen[at - 1]
         row = [f"`{place.file}` {place.function}", f"`{place.line}`", f"{place.kind}: `{place.after}`"]
         text += "|\n| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row)
         text += " | " + " | ".join(one[at] for one in cells) + " "
@@ -454,72 +461,6 @@ def table(works: list[Path]) -> str:
         f"{work.name} {sum('killed' in one[at] for at in both)}" for work, one in zip(works, cells, strict=True)
     )
     return f"{text}|\n\nOf {len(both)} mutants killed: {killed}.\n"
-
-
-# ---- in pytest
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if "MUTANTS_PLAN" in os.environ:
-        plan = json.loads(Path(os.environ["MUTANTS_PLAN"]).read_text())
-        config.pluginmanager.register(Watch(plan, config.pluginmanager.hasplugin("timeout")), "mutants-watch")
-
-
-class Watch:
-    """Which tests run, what each reaches, how each ends."""
-
-    def __init__(self, plan: dict, has_limits: bool):
-        self.plan, self.has_limits, self.outcome = plan, has_limits, ""
-        self.reach: mmap.mmap | None = None
-        if plan["reach"]:
-            with open(plan["reach"], "r+b") as file:
-                self.reach = mmap.mmap(file.fileno(), 0)
-
-    def write(self, **line: object) -> None:
-        with open(self.plan["out"], "a") as file:  # closed each time: a test may count descriptors, or end the process
-            file.write(json.dumps(line) + "\n")
-
-    def take(self) -> list[int]:
-        """The places reached since the last call."""
-        found = [] if self.reach is None else [at for at, byte in enumerate(self.reach[:]) if byte]
-        for at in found:
-            self.reach[at] = 0  # type: ignore[index]
-        return found
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_make_collect_report(self, collector):
-        report = yield
-        reached = self.take()
-        if report.failed or reached:
-            self.write(id=collector.nodeid, outcome="failed" if report.failed else "collected", reached=reached)
-        return report
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items):
-        tests, without = self.plan["tests"], set(self.plan["without"])
-        items[:] = [item for item in items if (item.nodeid in tests if tests else item.nodeid not in without)]
-        if tests and self.has_limits:
-            for item in items:
-                item.add_marker(pytest.mark.timeout(max(120.0, 10 * tests[item.nodeid])), append=False)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item):
-        self.take()
-        self.write(id=item.nodeid, outcome="started")
-        self.outcome, begin = "passed", time.monotonic()
-        result = yield
-        seconds = round(time.monotonic() - begin, 4)
-        self.write(id=item.nodeid, outcome=self.outcome, seconds=seconds, reached=self.take())
-        return result
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed:
-            self.outcome = "failed"
-        elif report.skipped and self.outcome == "passed":
-            self.outcome = "skipped"
-
-    def pytest_sessionfinish(self):
-        self.write(id="", outcome="finished")
 
 
 def main() -> None:
@@ -539,8 +480,6 @@ def main() -> None:
     running.add_argument("--places", type=Path, required=True)
     running.add_argument("--work", type=Path, required=True)
     running.add_argument("--seconds", type=float, default=60.0, help="of tests that one mutant meets in one folder")
-    folders = ["tests/unit", "contrib", "executor/tests", "tests/sim", "tests/e2e", "tests/box"]
-    running.add_argument("--folders", nargs="+", default=folders)
     commands.add_parser("table").add_argument("works", type=Path, nargs="+")
     said = parser.parse_args()
     if said.command == "draw":
@@ -548,13 +487,11 @@ def main() -> None:
         said.to.write_text(json.dumps([asdict(place) for place in drawn], indent=1))
         print("\n".join(f"{place.file} {place.function}: {place.kind}: {place.line}" for place in drawn))
     elif said.command == "run":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the run under way ends with this one
         said.work.mkdir(parents=True, exist_ok=True)
         shutil.copy(said.places, said.work / "places.json")
         chosen = [Place(**one) for one in json.loads(said.places.read_text())]
-        checkout = said.checkout.absolute()
-        code = Copy(checkout, (said.at or checkout).absolute(), said.python.absolute(), said.work.absolute())
-        measure(code, chosen, said.folders, said.seconds)
+        checkout, work = said.checkout.absolute(), said.work.absolute()
+        run(checkout, (said.at or checkout).absolute(), said.python.absolute(), work, chosen, said.seconds)
     else:
         print(table(said.works))
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+import farm
 from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
@@ -21,13 +22,13 @@ from drkernel.sim.host.triton_frontend import kernels_on_disk
 from farm import PYTHON
 from gym_harness import HEAD, SETTINGS, Gym
 
-pytestmark = pytest.mark.own_zygote
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
 
 @pytest.fixture(scope="module")
 def own():
-    """A gym of this module's own: its zygote is killed."""
+    """A gym of this module's own: its zygote is started as users' are, and killed."""
+    farm.use_in_factories(cold=True)
     gym = Gym()
     yield gym
     gym.factory.close()

@@ -6,9 +6,10 @@ The root ``conftest.py`` starts one farm; every worker of pytest-xdist uses it. 
   by a fork of a process that has imported everything already, with the caller's arguments, environment, folder and
   descriptors. ``-m``, ``-c`` and scripts are understood; anything else is left to the real interpreter.
 - judges: the processes of a ``LocalPool`` are forks as well, one each as ever (:class:`FarmJudge`).
-- zygotes: pools join one zygote (:class:`FarmZygote`) instead of starting one each.
+- zygotes: pools join one zygote (:class:`FarmZygote`) instead of having one each; those that have their own, with
+  ``pytest.mark.own_zygote``, and session factories, fork it from a process that has warmed up.
 
-Tests about starting, killing or memory want the real thing: ``sys.executable``, and ``pytest.mark.own_zygote``.
+Tests about starting want the real thing: ``sys.executable``, and ``use_in_factories(cold=True)``.
 """
 
 from __future__ import annotations
@@ -204,12 +205,13 @@ def _join_zygote() -> tuple[socket.socket, int]:
     return socket.socket(fileno=fd), told["pid"]
 
 
-def use_in_factories(own_zygote: bool = False) -> None:
-    """Have zygotes of this process's own forked, unless they are to be started."""
+def use_in_factories(cold: bool = False) -> None:
+    """Have zygotes of this process's own forked, or else started."""
+    from drkernel.gym.pools import shared_zygote
     from drkernel.gym.runner import launcher
     from drkernel.gym.session import factory
 
-    factory.Launcher = launcher.Launcher if own_zygote else launcher_class()  # type: ignore[misc]
+    factory.Launcher = shared_zygote.Launcher = launcher.Launcher if cold else launcher_class()  # type: ignore[misc]
 
 
 @cache
@@ -533,7 +535,7 @@ def _keep_zygote(requests: socket.socket) -> None:
     """In a process of its own, as it has a thread: own the zygote that pools join; started when first asked for."""
     from drkernel.gym.pools import shared_zygote
 
-    shared_zygote.Launcher = launcher_class()  # type: ignore[misc]
+    use_in_factories()
     zygote = shared_zygote.SharedZygote()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 64, 1)
