@@ -89,6 +89,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Pools use the farm; a test about zygotes has its own."""
     if {BOX, E2E} & {*item.path.parents}:
         farm.use_in_pools(own_zygote=item.get_closest_marker("own_zygote") is not None)
+        farm.use_in_factories()
 
 
 # ---- fast tests are fast

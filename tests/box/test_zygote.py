@@ -5,12 +5,15 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
+import farm
 from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.protocol import SessionError
@@ -24,7 +27,8 @@ ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.s
 
 @pytest.fixture(scope="module")
 def own():
-    """A gym of this module's own: its zygote is killed."""
+    """A gym of this module's own: its zygote is started as users' are, and killed."""
+    farm.use_in_factories(cold=True)
     gym = Gym()
     yield gym
     gym.factory.close()
@@ -105,7 +109,7 @@ LAST
     "last, end",
     [
         ("time.sleep(100)", signal.SIGKILL),
-        ("sys.exit(0)", None),
+        pytest.param("sys.exit(0)", None, marks=pytest.mark.slow),
         pytest.param("time.sleep(100)", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("time.sleep(100)", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("raise RuntimeError", None, marks=pytest.mark.slow),
@@ -145,6 +149,11 @@ def wait_until(condition, seconds=30.0):
             return True
         time.sleep(0.02)
     return False
+
+
+def test_the_environment_tells_nothing(own):
+    text = own.says("raise OSError(repr(dict(os.environ)) + repr(sys.argv) + open('/proc/self/cmdline').read())")
+    assert "PYTEST" not in text and str(Path.cwd()) not in text.replace(sys.prefix, "")
 
 
 def test_runner_and_device_do_not_share_an_address_layout(own):

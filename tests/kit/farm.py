@@ -6,9 +6,10 @@ The root ``conftest.py`` starts one farm; every worker of pytest-xdist uses it. 
   by a fork of a process that has imported everything already, with the caller's arguments, environment, folder and
   descriptors. ``-m``, ``-c`` and scripts are understood; anything else is left to the real interpreter.
 - judges: the processes of a ``LocalPool`` are forks as well, one each as ever (:class:`FarmJudge`).
-- zygotes: pools join one zygote (:class:`FarmZygote`) instead of starting one each.
+- zygotes: pools join one zygote (:class:`FarmZygote`) instead of having one each; those that have their own, with
+  ``pytest.mark.own_zygote``, and session factories, fork it from a process that has warmed up.
 
-Tests about starting, killing or memory want the real thing: ``sys.executable``, and ``pytest.mark.own_zygote``.
+Tests about starting want the real thing: ``sys.executable``, and ``use_in_factories(cold=True)``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ FOLDER = "DRKERNEL_TEST_FARM"
 PYTHON = str(Path(os.environ[FOLDER], "python")) if FOLDER in os.environ else sys.executable
 _folder: str | None = None
 """the farm's folder, in its own forks, whose environment may not name it"""
+_SOCKETS = ("socket", "zygotes")
+"""where the farm is called, and where a process that has what a zygote has, and no more"""
 START_S = 120.0
 _MESSAGE = 1 << 20
 _SHIM = """#!{python} -IS
@@ -82,25 +85,28 @@ class Farm:
         shim = Path(self.folder, "python")
         shim.write_text(_SHIM.format(python=sys.executable, socket=f"{self.folder}/socket"))
         shim.chmod(0o755)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(f"{self.folder}/socket")
-        self._listener.listen(128)
+        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in _SOCKETS]
+        for listener, name in zip(self._listeners, _SOCKETS, strict=True):
+            listener.bind(f"{self.folder}/{name}")
+            listener.listen(128)
         self._process: subprocess.Popen[bytes] | None = None
         os.environ[FOLDER] = self.folder
+        global PYTHON  # this process has imported this module before there was a farm
+        PYTHON = str(shim)
         self._stop, woken = socket.socketpair()
         self._thread = threading.Thread(target=self._start_when_called, args=(woken,), daemon=True)
         self._thread.start()
 
     def _start_when_called(self, woken: socket.socket) -> None:
-        ready, _, _ = select.select([self._listener, woken], [], [])
+        ready, _, _ = select.select([*self._listeners, woken], [], [])
         if woken in ready:
             return
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        fd = self._listener.fileno()
+        fds = [listener.fileno() for listener in self._listeners]
         with Path(self.folder, "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(fd), str(os.getpid())],
-                pass_fds=[fd], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                [sys.executable, __file__, *map(str, fds), str(os.getpid())],
+                pass_fds=fds, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._listener.close()  # a farm that has ended refuses callers, and keeps none waiting
 
@@ -109,7 +115,8 @@ class Farm:
         with contextlib.suppress(OSError):  # it has long been called
             self._stop.send(b"x")
         self._thread.join(10)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
@@ -131,11 +138,13 @@ def _spent_by(env: Mapping[str, str]) -> Path | None:
     return Path(os.environ[FOLDER], "spent", f"{zlib.crc32(test.encode()):08x}")
 
 
-def _ask(request: dict[str, Any], fds: list[int]) -> tuple[socket.socket, dict[str, Any], list[int]]:
+def _ask(
+    request: dict[str, Any], fds: list[int], at: str = _SOCKETS[0]
+) -> tuple[socket.socket, dict[str, Any], list[int]]:
     farm = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     farm.settimeout(START_S)
     folder = _folder or os.environ[FOLDER]
-    farm.connect(f"{folder}/socket")
+    farm.connect(f"{folder}/{at}")
     socket.send_fds(farm, [json.dumps(request).encode()], fds)
     data, received, _, _ = socket.recv_fds(farm, 1 << 16, 4)
     if not data:
@@ -147,8 +156,8 @@ def _ask(request: dict[str, Any], fds: list[int]) -> tuple[socket.socket, dict[s
 class ForkedProcess:
     """A process that the farm has forked, with what of ``subprocess.Popen`` its owner uses."""
 
-    def __init__(self, request: dict[str, Any], fds: list[int]):
-        self._farm, told, _ = _ask(request, fds)
+    def __init__(self, request: dict[str, Any], fds: list[int], at: str = _SOCKETS[0]):
+        self._farm, told, _ = _ask(request, fds, at)
         self.pid: int = told["pid"]
         self.parent: int = told["parent"]
         self.returncode: int | None = None
@@ -195,6 +204,37 @@ def _join_zygote() -> tuple[socket.socket, int]:
     farm, told, (fd,) = _ask({"do": "join"}, [])
     farm.close()
     return socket.socket(fileno=fd), told["pid"]
+
+
+def use_in_factories(cold: bool = False) -> None:
+    """Have zygotes of this process's own forked, or else started."""
+    from drkernel.gym.pools import shared_zygote
+    from drkernel.gym.runner import launcher
+    from drkernel.gym.session import factory
+
+    factory.Launcher = shared_zygote.Launcher = launcher.Launcher if cold else launcher_class()  # type: ignore[misc]
+
+
+@cache
+def launcher_class(card: bool = False) -> type:
+    """Of launchers whose zygotes are forks; ``card``: with the card of ``simulated_card.py``."""
+    from drkernel.gym.runner.launcher import _LOG, Launcher, clean_environment
+
+    class WarmLauncher(Launcher):
+        """A launcher with a zygote of its own, forked from a process that has warmed up."""
+
+        def _start(self, without: frozenset[str]) -> socket.socket:
+            self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
+            os.chmod(self._folder, 0o711)
+            control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            request = {"do": "zygote", "folder": self._folder, "without": sorted(without), "card": card}
+            with theirs, Path(self._folder, _LOG).open("ab") as log:
+                fds = [theirs.fileno(), log.fileno()]
+                self._process = ForkedProcess(request | {"env": clean_environment()}, fds, _SOCKETS[1])
+            self._pid = self._process.pid
+            return control
+
+    return WarmLauncher
 
 
 def use_in_pools(own_zygote: bool = False) -> None:
@@ -437,7 +477,48 @@ def _judge(request: dict[str, Any], fds: list[int]) -> None:
     _end(serve, pipe)
 
 
-_TASKS: dict[str, Callable[[dict[str, Any], list[int]], None]] = {"run": _run, "judge": _judge}
+def _zygote(request: dict[str, Any], fds: list[int]) -> None:
+    """In a fork of what has warmed up: a zygote, and a nursery that is a fork of its own."""
+    from types import SimpleNamespace
+
+    from drkernel.gym.runner import nursery, warm_up, zygote
+
+    os.chdir("/")
+    os.environ.clear()
+    os.environ.update(request["env"])
+    _take_descriptors([1, 2], [os.open(os.devnull, os.O_WRONLY), fds[1]])
+    nursery.subprocess = SimpleNamespace(Popen=_ForkedNursery, DEVNULL=None)  # type: ignore[assignment]
+    warm_up.warm_up = lambda: None
+    if request["card"]:
+        import simulated_card
+
+        simulated_card.install()
+    _end(zygote.main, fds[0], request["folder"], request["without"])
+
+
+class _ForkedNursery:
+    """What of ``subprocess.Popen`` a zygote uses."""
+
+    def __init__(self, command: list[str], *, pass_fds: list[int], **_: object):
+        self.pid = os.fork()
+        if self.pid == 0:
+            from drkernel.gym.runner import nursery
+
+            kept = {0, 1, 2, *pass_fds}
+            for fd in {int(name) for name in os.listdir("/proc/self/fd")} - kept:
+                with contextlib.suppress(OSError):  # that of the listing itself
+                    os.close(fd)
+            control = socket.socket(fileno=pass_fds[0])
+            _end(nursery.main, control, json.loads(control.recv(1 << 16)))
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+
+
+_TASKS: dict[str, Callable[[dict[str, Any], list[int]], None]] = {"run": _run, "judge": _judge, "zygote": _zygote}
 _PATH: list[str] = []
 
 
@@ -453,9 +534,10 @@ def _take_descriptors(numbers: list[int], fds: list[int]) -> None:
 
 def _keep_zygote(requests: socket.socket) -> None:
     """In a process of its own, as it has a thread: own the zygote that pools join; started when first asked for."""
-    from drkernel.gym.pools.shared_zygote import SharedZygote
+    from drkernel.gym.pools import shared_zygote
 
-    zygote = SharedZygote()
+    use_in_factories()
+    zygote = shared_zygote.SharedZygote()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 64, 1)
         if not data:
@@ -465,6 +547,19 @@ def _keep_zygote(requests: socket.socket) -> None:
             with joined:
                 socket.send_fds(asker, [json.dumps({"pid": pid}).encode()], [joined.fileno()])
     zygote.close()
+
+
+def _fork_zygotes(listener: socket.socket, owner: int, zygotes: socket.socket) -> None:
+    """In a process of its own: once somebody has called, warm up as a zygote does, and fork."""
+    while not select.select([listener], [], [], 0.5)[0]:
+        if os.getppid() != owner:
+            return
+    from drkernel.gym.runner.warm_up import warm_up
+
+    warm_up()
+    task = _Farm(listener, owner, zygotes).serve()
+    if task is not None:
+        task()
 
 
 def _warm_up() -> None:
@@ -498,18 +593,24 @@ def main() -> None:
     here = str(Path(__file__).parent)
     ours = [here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     _PATH[:] = [entry for entry in sys.path if entry not in ours]
-    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener, others = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
+    owner = int(sys.argv[3])
     zygotes, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
-        zygotes.close()
-        listener.close()
-        return _keep_zygote(theirs)
-    theirs.close()
-    _warm_up()
     global _folder
     _folder = os.environ[FOLDER]
+    if os.fork() == 0:
+        for other in (zygotes, listener, others):
+            other.close()
+        return _keep_zygote(theirs)
+    theirs.close()
+    here = os.getpid()
+    if os.fork() == 0:
+        listener.close()
+        return _fork_zygotes(others, here, zygotes)
+    others.close()
+    _warm_up()
     use_in_pools()
-    task = _Farm(listener, int(sys.argv[2]), zygotes).serve()
+    task = _Farm(listener, owner, zygotes).serve()
     if task is not None:
         task()
 

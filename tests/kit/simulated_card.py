@@ -11,12 +11,15 @@ In the zygote this is imported before torch, so torch is imported where it is us
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import farm
 
 CARD = "h200"
 MEMORY = 512 << 20
@@ -136,6 +139,8 @@ class _SyntheticTrace:
 
 def card_launcher() -> Any:
     """A zygote of its own whose runners on cuda:N have the card."""
+    if farm.FOLDER in os.environ:
+        return farm.launcher_class(card=True)()
     from drkernel.gym.runner import launcher
 
     with pytest.MonkeyPatch.context() as patch:

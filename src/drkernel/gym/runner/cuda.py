@@ -162,11 +162,16 @@ class CudaRunner(Runner):
         return super()._tensors_of_state(header, payload)
 
     def _poison(self, policy: str | None) -> None:
-        """Fill memory that the allocator will hand out next, so that nothing can rely on its contents."""
+        """Fill memory that the allocator will hand out next, so that nothing can rely on its contents.
+
+        The CPU's gives large blocks back to the system, and has them afresh.
+        """
         if policy is None:
             return
         value = {"nan": float("nan"), "zero": 0.0, "random": 1.0}[policy]
-        sizes = [*(1 << power for power in range(9, 21)), POISONED_BYTES]
+        sizes = [1 << power for power in range(9, 21)]
+        if self._device.type == "cuda":
+            sizes.append(POISONED_BYTES)
         blocks = [torch.full((size // 4,), value, device=self._device) for size in sizes for _ in range(4)]
         if policy == "random":
             for block in blocks:
