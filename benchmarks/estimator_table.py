@@ -54,7 +54,7 @@ from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.verdict import Verdict
-from surveys import parser_of
+from surveys import markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -588,29 +588,28 @@ def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float, float]:
     return float(values.mean()), float(low), float(high), float(2.8 * values.std(ddof=1) / len(values) ** 0.5)
 
 
-def table(key: str, found: dict[str, Figures]) -> str:
-    """A question's arms against its first, as Markdown."""
-    shown, first = QUESTIONS[key].shown, next(iter(found))
+HEAD = ["question", "arm", "figure", "value", "difference from the first arm", "low", "high", "visible", "graded turns",
+        "out of the loss"]  # fmt: skip
+
+
+def table(key: str, found: dict[str, Figures]) -> list[list[str]]:
+    """A question's arms against its first, a row a figure, below those before RL."""
+    first = next(iter(found))
 
     def value(figures: Figures, metric: str, look: int = -1) -> np.ndarray[Any, Any]:
         name, _, turn = metric.partition("@")
         return 100 * figures[name][look, int(turn) - 1]
 
-    header = ["arm", *[f"{m}, against {first}" for m in shown], "visible", "graded turns", "out of the loss"]
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    shown = QUESTIONS[key].shown
+    rows = [[key, "before RL", m, f"{value(found[first], m, 0).mean():.1f}", *[""] * 6] for m in shown]
     for name, figures in found.items():
-        cells, visible = [], []
+        turns, lost = f"{figures['graded turns'].mean():.0f}", f"{figures['out of the loss'].mean():.0%}"
         for metric in shown:
             one = value(figures, metric)
             mean, low, high, least = interval(one - value(found[first], metric))
-            visible.append(f"{least:.1f}")
-            cells.append(f"{one.mean():.1f}" + f" {mean:+.1f} [{low:+.1f}, {high:+.1f}]" * (name != first))
-        turns, lost = figures["graded turns"].mean(), figures["out of the loss"].mean()
-        cells.append(", ".join(visible) * (name != first))
-        lines.append(f"| {name} | {' | '.join(cells)} | {turns:,.0f} | {lost:.0%} |")
-    before = ", ".join(f"{m} {value(found[first], m, 0).mean():.1f}" for m in shown)
-    seeds, steps = len(value(found[first], shown[0])), QUESTIONS[key].setting({}).steps
-    return "\n".join(lines) + f"\n\nBefore RL: {before}. {seeds} seeds, {steps} steps."
+            against = [f"{mean:+.1f}", f"{low:+.1f}", f"{high:+.1f}", f"{least:.1f}"] if name != first else [""] * 4
+            rows.append([key, name, metric, f"{one.mean():.1f}", *against, turns, lost])
+    return rows
 
 
 def curve(axes: Any, steps: Sequence[int], rows: np.ndarray[Any, Any], label: str) -> None:
@@ -647,7 +646,7 @@ def refused(key: str, out: Path) -> str:
 
 
 def write(results: Path, out: Path, keys: Sequence[str]) -> None:
-    """``decisions.md``: what is written by hand between the marks and below each heading stays."""
+    """``decisions.md`` and ``decisions.csv``: the hand-written lines between the marks and below each heading stay."""
     path = results / "decisions.md"
     old = path.read_text() if path.exists() else f"# Decisions\n\n{MARKS[0]}\n{MARKS[1]}\n"
     head, _, rest = old.partition(MARKS[0])
@@ -657,13 +656,19 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
     blocks = {
         "What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{what_pays(graded(out / 'verdicts.sqlite'))[0]}"
     }
+    rows = [HEAD]
     for key in keys:
         question, found = QUESTIONS[key], collect(out, key)
         plot(results / f"decisions_{key}.png", key, found)
-        asked = f"`python benchmarks/estimator_table.py {key}`. Expected: {question.claim}."
-        blocks[question.title] = f"{asked}\n\n{table(key, found)}\n\n![{question.title}](decisions_{key}.png)"
+        rows += table(key, found)
+        seeds, steps = next(iter(found.values()))["graded turns"].size, question.setting({}).steps
+        asked = (
+            f"`python benchmarks/estimator_table.py {key}` ({seeds} seeds, {steps} steps). Expected: {question.claim}."
+        )
+        blocks[question.title] = f"{asked}\n\n![{key}](decisions_{key}.png)"
     text = "".join(f"\n## {title}\n\n{kept.get(title, '')}\n\n{block}\n" for title, block in blocks.items())
-    path.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{tail}")
+    sheet = write_table(results / "decisions.csv", rows)
+    path.write_text(f"{head}{MARKS[0]}\n{text}\n{sheet}\n\n{MARKS[1]}{tail}")
 
 
 MARKS = ("<!-- benchmarks/estimator_table.py writes from here on -->", "<!-- to here -->")
@@ -693,7 +698,9 @@ def main() -> None:
         write(args.write, args.out, keys)
     elif count == 1:
         for key in keys:
-            print(f"\n{key}: {QUESTIONS[key].title}\n\n{table(key, collect(args.out, key))}")
+            print(
+                f"\n{key}: {QUESTIONS[key].title}\n", *markdown([HEAD, *table(key, collect(args.out, key))]), sep="\n"
+            )
 
 
 if __name__ == "__main__":

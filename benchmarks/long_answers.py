@@ -36,7 +36,7 @@ from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
 from estimator_table import curve, interval
-from surveys import parser_of
+from surveys import markdown, parser_of, write_table
 
 VOCABULARY, PROMPTS, WIDTH, TURNS = 16, 16, 16, 2
 MRS = {"name": "mrs"}
@@ -210,24 +210,31 @@ def remembered(path: Path, make: Callable[[], Any]) -> Any:
     return json.loads(path.read_text())
 
 
-def mismatch_table(found: dict[tuple[str, str], dict[str, np.ndarray[Any, Any]]]) -> str:
+HEAD = ["tokens of a turn", "sampler", "rule", "KL (k3)", "turns rejected", "of the sound ones",
+        "reward: rejected − kept", "gradient norm", "entropy", "perplexity", "quality", "against none",
+        "visible"]  # fmt: skip
+
+
+def mismatch_table(tokens: int, found: dict[tuple[str, str], dict[str, np.ndarray[Any, Any]]]) -> list[list[str]]:
     """The last fifth of the runs; quality against the same sampler without a rule."""
-    header = (
-        "sampler, rule, KL (k3), turns rejected, of the sound ones, reward: rejected − kept, gradient norm, entropy"
-    )
-    header += ", perplexity, quality, against none, visible"
-    lines = ["| " + header.replace(", ", " | ") + " |", "|---" * 12 + "|"]
+    lines = []
     for (sampler, rule), data in found.items():
         late = {name: values[-len(values) // 5 :].mean() for name, values in data.items()}
         final = 100 * data["quality"][-1]
         mean, low, high, least = interval(final - 100 * found[sampler, "none"]["quality"][-1])
         gap = np.nanmean(data["rejected_reward"] - data["kept_reward"]) if data["rejected"].any() else np.nan
-        cells = [sampler, rule.replace(", ", " by "), f"{late['k3']:.1e}", f"{data['rejected'].mean():.0%}"]
+        cells = [
+            str(tokens),
+            sampler,
+            rule.replace(", ", " by "),
+            f"{late['k3']:.1e}",
+            f"{data['rejected'].mean():.0%}",
+        ]
         cells += [f"{data['sound_rejected'].mean():.0%}", "" if np.isnan(gap) else f"{gap:+.3f}"]
         cells += [f"{late[name]:.2f}" for name in ("norm", "entropy", "perplexity")] + [f"{final.mean():.1f}"]
         cells += ["", ""] if rule == "none" else [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]", f"{least:.1f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return lines
 
 
 def plot(path: Path, found: dict[tuple[str, str], dict[str, np.ndarray[Any, Any]]]) -> None:
@@ -275,10 +282,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rate", type=float, default=0.02, help="learning rate of the first part")
     parser.add_argument("--out", type=Path, default=Path("runs/long_answers"))
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="of the pictures")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="of the pictures and long_answers.csv")
     args = parser.parse_args()
     torch.set_num_threads(1)
     seeds, steps, rates = args.seeds, args.steps, torch.full((args.seeds,), args.rate)
+    rows = [HEAD]
     for tokens in (args.tokens or (512, 2048)) if args.part != "rates" else ():
         found = {}
         for sampler, rule in [(sampler, rule) for sampler, rules in SAMPLERS.items() for rule in rules]:
@@ -286,9 +294,12 @@ def main() -> None:
             run = partial(train, Walkers(seeds), sampler, rule, tokens, steps, rates, 8, 4)
             log = remembered(args.out / f"{name}.json", run)
             found[sampler, rule] = {key: np.array(values, dtype=float) for key, values in log.items()}
-        print(f"\n{tokens} tokens a turn, {seeds} seeds, {steps} steps\n\n{mismatch_table(found)}\n", flush=True)
+        rows += mismatch_table(tokens, found)
         if args.write:
             plot(args.write / f"long_answers_{tokens}.png", found)
+    if args.write:
+        write_table(args.write / "long_answers.csv", rows)
+    print(*markdown(rows), sep="\n", flush=True)
     if args.part != "mismatch":
         borne = {}
         for name, (group, advantage) in RATES.items():

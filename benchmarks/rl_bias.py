@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from surveys import parser_of
+from surveys import markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
@@ -50,12 +50,6 @@ def estimators(tree: Tree, n: int) -> dict[str, torch.Tensor]:
     return {name: expected_by_turn(tree, members, weights, value) for name, value in found.items()}
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def cell(values: list[float], digits: int = 3) -> str:
     """Mean over problems; "< 1e-10" when all are."""
     if max(map(abs, values)) < 1e-10:
@@ -75,7 +69,7 @@ def main_table() -> str:
         for name, pairs in collected.items():
             columns.setdefault(name, []).extend([cell([p[0] for p in pairs]), f"{min(p[1] for p in pairs):.4f}"])
     header = ["method", *[f"{what}, N = {n}" for n in (2, 3, 4) for what in ("relative bias", "worst cosine")]]
-    return table(header, [[name, *values] for name, values in columns.items()])
+    return "\n".join(markdown([header, *[[name, *values] for name, values in columns.items()]]))
 
 
 def turn_table() -> str:
@@ -89,10 +83,10 @@ def turn_table() -> str:
         dropped = shrinkage(tree, n, "zero")
         for name, values in (("enumerated", factor), ("theory", theory), ("theory, lone rows dropped", dropped)):
             rows.append([str(n), name, *[f"{v:.6f}" for v in values.tolist()]])
-    return table(["N", "", "turn 1", "turn 2", "turn 3"], rows)
+    return "\n".join(markdown([["N", "", "turn 1", "turn 2", "turn 3"], *rows]))
 
 
-def rejection_table() -> str:
+def rejection_table() -> list[list[str]]:
     """PRS, MRS and importance weights, TRLOO underneath, N = 2."""
     nothing, rows = {"mask": None, "veto": None}, []
     settings = {
@@ -111,9 +105,8 @@ def rejection_table() -> str:
             rows.append(
                 [name, f"{spread}", cell([g[0] for g in gaps]), f"{min(g[1] for g in gaps):.4f}", f"{lost:.0%}"]
             )
-    return table(
-        ["correction", "noise on the sampler's logits", "relative bias", "worst cosine", "outcomes rejected"], rows
-    )
+    head = ["correction", "noise on the sampler's logits", "relative bias", "worst cosine", "outcomes rejected"]
+    return [head, *rows]
 
 
 def prs_table() -> str:
@@ -135,7 +128,7 @@ def prs_table() -> str:
             ]
             rows.append([what, str(n), *cells])
     turns = [f"{name} of turn {turn}" for turn in (1, 2) for name in ("relative bias", "worst cosine")]
-    return table(["what a rejected turn loses", "N", *turns], rows)
+    return "\n".join(markdown([["what a rejected turn loses", "N", *turns], *rows]))
 
 
 PAGE = """# Bias of the estimators, enumerated
@@ -181,13 +174,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file to write; default: print")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    page = PAGE.format(
-        seeds=len(SEEDS), main=main_table(), turns=turn_table(), prs=prs_table(), rejections=rejection_table()
+    rejections = rejection_table()
+    sheet = (
+        "\n".join(markdown(rejections)) if out is None else write_table(out.parent / "bias_corrections.csv", rejections)
     )
+    page = PAGE.format(seeds=len(SEEDS), main=main_table(), turns=turn_table(), prs=prs_table(), rejections=sheet)
     if out is None:
         print(page)
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(page)
         print(f"wrote {out}")
 

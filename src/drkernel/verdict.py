@@ -28,9 +28,9 @@ Owner = Literal["custom", "library", "copy"]
 Bound = Literal["memory", "compute", "latency"]
 
 
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""what a terminal obeys instead of showing it, tabs and line ends apart: escape sequences, and orders to write from
-right to left"""
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""what a terminal obeys instead of showing it, tabs and line ends apart: escape sequences, orders to write from
+right to left, and halves of characters that no encoding has"""
 
 
 def printable(text: str, lines: bool = True) -> str:

@@ -17,10 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, check_pool, http_pool, printable, to_bytes
+from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.gym.feedback import times
+from drkernel.report.bench import write_bench_report
+from drkernel.verdict import printable
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
@@ -44,11 +46,13 @@ class LiveBench:
         self.bar = Progress(*columns, console=Console(stderr=True), disable=quiet or not self.terminal)
         self.line = self.bar.add_task("", total=total, completed=done)
         self.counts: Counter[str] = Counter()
+        self.page = LivePage(lambda: write_bench_report(run.directory, live=True))
         if done and not quiet:
             print(f"{done} of {total} trajectories are there already", file=sys.stderr)
 
     def __call__(self, row: JournalEntry) -> None:
         """One line of the journal."""
+        self.page()
         if row.turn is not None:
             self.counts[row.turn.status] += 1
             words = " ".join(f"{name} {count}" for name, count in self.counts.most_common(4))
@@ -60,11 +64,12 @@ class LiveBench:
             return
         self.bar.advance(self.line)
         if not self.quiet and not self.terminal:
-            detail = f" ({printable(row.detail)})" if row.detail else ""
+            detail = f" ({printable(row.detail, lines=False)})" if row.detail else ""
             print(f"{row.task_id} sample {row.sample}: ended by {row.end}{detail}", file=sys.stderr)
 
     def __enter__(self) -> LiveBench:
         self.bar.start()
+        self.page()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +81,7 @@ class LiveBench:
 
 def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
     """Print the tables."""
-    console = Console(highlight=False)
+    console = terms.output()
     config = bench.config
     sizes = f"{len(bench.tasks)} tasks x {config.samples} samples x {config.episode.turns} turns"
     console.print(f"[bold]{bench.model}[/] on {config.tasks}: {sizes}", soft_wrap=True)
@@ -86,11 +91,13 @@ def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
         console.print(fast_table(summary))
         console.print(f"[dim]{terms_of(summary)}[/]", soft_wrap=True)
         for line in size_lines(summary["sizes"]):
-            console.print(f"[dim]{escape(printable(line))}[/]", soft_wrap=True)
+            console.print(f"[dim]{escape(printable(line, lines=False))}[/]", soft_wrap=True)
         console.print()
         console.print(details_table(summary))
     for reason, count in summary["incomplete_because"].items():
-        console.print(f"[bold red]{count} trajectories are missing:[/] {escape(printable(reason))}", soft_wrap=True)
+        console.print(
+            f"[bold red]{count} trajectories are missing:[/] {escape(printable(reason, lines=False))}", soft_wrap=True
+        )
     console.print(f"[dim]{directory}/report.html, summary.json[/]", soft_wrap=True)
 
 
@@ -223,8 +230,6 @@ def bench(
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
-    from drkernel.report.bench import write_bench_report
-
     write_bench_report(directory)
     if as_json:
         print(json.dumps(summary))
@@ -294,4 +299,5 @@ def _run(run: BenchRun, meter: Meter, open_pool: Callable[[], Pool], quiet: bool
         return asyncio.run(play())
     except KeyboardInterrupt:
         run.finish()
+        write_bench_report(run.directory)
         raise

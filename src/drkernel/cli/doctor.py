@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from drkernel.cli.terms import output
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 MARKS = {"ok": ("green", "ok"), "limited": ("yellow", "limited"), "missing": ("red", "MISSING")}
@@ -58,7 +60,6 @@ def doctor(
     if as_json:
         print(json.dumps([check.model_dump() for check in checks], indent=2))
     else:
-        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
@@ -69,7 +70,7 @@ def doctor(
             if check.needed_for:
                 note.append(f"  ({check.needed_for})", style="dim")
             table.add_row(Text(word, style=f"bold {colour}"), check.name, note)
-        Console(highlight=False).print(table)
+        output().print(table)
     raise SystemExit(1 if any(check.level == "missing" for check in checks) else 0)
 
 
@@ -125,7 +126,6 @@ def _host(as_json: bool) -> None:
 
 def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
     """Measure (or read what was measured), fit, write, print."""
-    from rich.console import Console
     from rich.table import Table
 
     from drkernel.sim.calibration.fit import card_text, fit
@@ -152,5 +152,5 @@ def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
         table.add_row(row.probe, *(f"{value * 1e6:.2f} us" for value in seconds), *figures)
         if row.note:
             table.add_row("", row.note)
-    Console(highlight=False).print(table)
+    output().print(table)
     typer.echo(f"{target}: {name}, for --device sim:{target}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, no_profile, to_bytes
+from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, no_profile, output, to_bytes
 from drkernel.config import ConfigError
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
@@ -80,19 +80,18 @@ def evaluate(
         raise ConfigError(no_profile(task, profile))
     settings = _settings(
         device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge, lines=html is not None,
-        exact=float(exact), **({} if profile is None else {"profile": profile}),
+        unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge,
+        lines=html is not None or trace is not None, exact=float(exact),
+        **({} if profile is None else {"profile": profile}),
     )  # fmt: skip
     request = EvalRequest(task=task, candidate=source, settings=settings)
     verdict = _grade(request, pool, to_bytes(memory_gib))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
-        from rich.console import Console
-
         from drkernel.report.verdict import terminal
 
-        Console(highlight=False).print(terminal(verdict, source))
+        output().print(terminal(verdict, source))
     if html is not None:
         from drkernel.report.verdict import write_page
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from drkernel.cli.terms import printable
+from drkernel.cli.terms import output
+from drkernel.verdict import printable
 
 compare_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-COMPARE_HELP = """Compare two benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
+COMPARE_HELP = """Compare benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
 
-A difference is the second run minus the first. Of a run with more turns than the other only as many are compared.
+A difference is the later run minus the first. Of a run with more turns than the other only as many are compared.
 p is the probability of a difference at least this large if the runs were exchangeable task by task (a sign-flip test).
 Modelled times are never compared with measured ones.
+
+--html writes a page: a leaderboard of the runs, their curves on common charts, the differences. It also takes runs of
+'drkernel train', whose evaluations are drawn by step.
 
 Exit codes: 0 compared, 2 wrong usage or runs that cannot be compared.
 
@@ -25,27 +30,41 @@ Examples:
 
   drkernel compare runs/bench-base runs/bench-trained
 
+  drkernel compare runs/a runs/b runs/c --html board.html
+
   drkernel compare runs/a runs/b --json | jq '.rows[] | select(.p < 0.05)'
 """
 
 
 @compare_app.command(help=COMPARE_HELP)
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
-    second: Annotated[Path, typer.Argument(metavar="RUN", help="another one")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run directories")],
     force: Annotated[bool, typer.Option("--force", help="compare runs graded on other terms all the same")] = False,
     all_turns: Annotated[bool, typer.Option("--all-turns", help="compare all turns of a run that has more")] = False,
     seed: Annotated[int, typer.Option(help="of the resampling")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON and nothing else")] = False,
+    html: Annotated[Path | None, typer.Option(help="also write a page: leaderboard, curves, differences")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON and nothing else; a list for several runs")
+    ] = False,
 ) -> None:
     """Parse, compare, print."""
+    from drkernel.config import ConfigError
+    from drkernel.report.board import kind_of, write_board
     from drkernel.solve.bench import compare as compared
 
-    result = compared(first, second, seed=seed, force=force, all_turns=all_turns)
+    if len(runs) < 2:
+        raise ConfigError("compare takes two runs or more")
+    trained = html is not None and all(kind_of(run) == "train" for run in runs)
+    later = () if trained else runs[1:]
+    results = [compared(runs[0], run, seed=seed, force=force, all_turns=all_turns) for run in later]
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(results[0] if len(results) == 1 else results))
     else:
-        _show(result)
+        for result in results:
+            _show(result)
+    if html is not None:
+        write_board(html, runs, results)
+        print(f"wrote {html}", file=sys.stderr)
 
 
 def _show_run(console: Any, name: str, run: dict[str, Any]) -> None:
@@ -55,16 +74,15 @@ def _show_run(console: Any, name: str, run: dict[str, Any]) -> None:
     part = f"the first {run['turns_compared']} of " if run["turns_compared"] < run["turns"] else ""
     console.print(f"{name + ':':<8}{run['run']} ({run['model']}), {part}{run['turns']} turns, {run['samples']} samples")
     for line in size_lines(run["sizes"]):
-        console.print(f"        [dim]{escape(printable(line))}[/]")
+        console.print(f"        [dim]{escape(printable(line, lines=False))}[/]")
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from drkernel.episode.metrics import baseline_name
 
-    console = Console(highlight=False)
+    console = output()
     for name in ("first", "second"):
         _show_run(console, name, result[name])
     console.print(f"{result['tasks']} tasks in both; times {result['timing_kind']} on {result['device']}, "
@@ -121,6 +139,8 @@ Examples:
 
   drkernel export runs/a --out my-dataset/          a Hugging Face dataset: conversations, verdicts, a card
 
+  drkernel export runs/a runs/b --out verdicts.csv   every verdict, a row an answer
+
   drkernel export runs/a --table wandb              every verdict, as a table of Weights & Biases (or trackio)
 """
 
@@ -128,7 +148,7 @@ Examples:
 @export_app.command(help=EXPORT)
 def export(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
-    out: Annotated[Path | None, typer.Option(help="FILE.jsonl, FILE.parquet, or a dataset's folder")] = None,
+    out: Annotated[Path | None, typer.Option(help="FILE.jsonl, FILE.parquet, FILE.csv, or a dataset's folder")] = None,
     table: Annotated[str | None, typer.Option(help="log all verdicts to this tracker: wandb or trackio")] = None,
     project: Annotated[str, typer.Option(help="the tracker's project")] = "drkernel",
     end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
@@ -144,7 +164,7 @@ def export(
 ) -> None:
     """Parse, write, print."""
     from drkernel.config import ConfigError, load_config
-    from drkernel.solve.export import ExportFilter, send_table, tokenizer_counter, write_dataset
+    from drkernel.solve.export import ExportFilter, send_table, tokenizer_counter, write_dataset, write_verdicts
     from drkernel.solve.export import export as write
 
     if table is not None:
@@ -156,6 +176,10 @@ def export(
         if table is None:
             raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
         raise SystemExit(0 if sent else 1)
+    if out.suffix == ".csv":
+        count_rows = write_verdicts(runs, out)
+        print(json.dumps({"verdicts": count_rows}) if as_json else f"{out}: {count_rows} verdicts")
+        raise SystemExit(0 if count_rows else 1)
     statuses = tuple(status) if status else ("correct",)
     chosen = dict(
         end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup, min_coverage=min_coverage,

@@ -146,11 +146,10 @@ def sim(
     if as_json:
         print(report.model_dump_json(indent=2))
     else:
-        from rich.console import Console
-
+        from drkernel.cli.terms import output
         from drkernel.report.sim import terminal
 
-        Console(highlight=False).print(terminal(report))
+        output().print(terminal(report))
     _write(report, trace, html)
     raise SystemExit(report.exit_code)
 
@@ -204,8 +203,8 @@ def run_sweep(
     as_json: bool,
 ) -> NoReturn:  # fmt: skip
     """Run a sweep and print it. Exit code: 0 where a configuration has a time, 1 where none has."""
-    from rich.console import Console
 
+    from drkernel.cli.terms import output
     from drkernel.report.sim import render_sweep, write_sweep
     from drkernel.sim.sweep import sweep
 
@@ -215,7 +214,7 @@ def run_sweep(
         raise ConfigError(str(error)) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    print(found.model_dump_json(indent=2)) if as_json else Console(highlight=False).print(render_sweep(found))
+    print(found.model_dump_json(indent=2)) if as_json else output().print(render_sweep(found))
     if html is not None:
         write_sweep(html, found)
         print(f"wrote {html}", file=sys.stderr)
@@ -227,8 +226,8 @@ def run_comparison(
     html: Path | None, as_json: bool,
 ) -> NoReturn:  # fmt: skip
     """Run two scripts and print them side by side. Exit code: the worse of theirs."""
-    from rich.console import Console
 
+    from drkernel.cli.terms import output
     from drkernel.report.sim import render_comparison, write_comparison
     from drkernel.sim.gpu.datafree.records import DataFree
     from drkernel.sim.sweep import compare, quietly
@@ -243,7 +242,7 @@ def run_comparison(
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     found = compare(a, b)
-    print(found.model_dump_json(indent=2)) if as_json else Console(highlight=False).print(render_comparison(found))
+    print(found.model_dump_json(indent=2)) if as_json else output().print(render_comparison(found))
     if html is not None:
         write_comparison(html, found)
         print(f"wrote {html}", file=sys.stderr)

@@ -17,9 +17,10 @@ from rich.live import Live
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, check_pool, http_pool, printable, to_bytes
+from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
 from drkernel.episode.meter import money
 from drkernel.gym.feedback import times
+from drkernel.verdict import printable
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
@@ -45,6 +46,7 @@ class LiveSolve:
         self.live: Live | None = None
         self.since = time.monotonic()
         """When the last answer came."""
+        self.page = LivePage(self._write_page)
         if self.turns and not quiet:
             count = len(self.turns)
             self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
@@ -56,11 +58,12 @@ class LiveSolve:
         else:
             self.end = row
         self.since = time.monotonic()
+        self.page()
         if self.live is None and not self.quiet:
             if row.turn is not None:
                 self.console.print(*(cell for cell in self._cells(row.turn) if cell), sep="  ", soft_wrap=True)
             else:
-                detail = f": {printable(row.detail)}" if row.detail else ""
+                detail = f": {printable(row.detail, lines=False)}" if row.detail else ""
                 self.console.print(f"ended by {row.end}{detail}", markup=False, soft_wrap=True)
 
     def __enter__(self) -> LiveSolve:
@@ -76,13 +79,18 @@ class LiveSolve:
             live.stop()
             self.console.print(self.table())
 
+    def _write_page(self) -> None:
+        from drkernel.report.solve import write_solve_report  # loads torch
+
+        write_solve_report(self.run.directory, live=True)
+
     def table(self) -> Table:
         """Return the table of attempts (while live, the last that fit the screen), with the best so far marked and the
         spending."""
         usage = self.meter.spending.usage
         cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
         if self.end is not None:
-            state = f"; ended by {self.end.end} {printable(self.end.detail)}".rstrip()
+            state = f"; ended by {self.end.end} {printable(self.end.detail, lines=False)}".rstrip()
         else:
             state = f"; turn {self._turn()} under way for {time.monotonic() - self.since:.0f} s" if self.live else ""
         caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{state}"
@@ -123,12 +131,12 @@ def what_happened(turn: Turn) -> str:
 
     from drkernel.report.solve import in_short  # loads torch
 
-    return "" if turn.correct else escape(printable(in_short(turn.verdict))[:90])
+    return "" if turn.correct else escape(printable(in_short(turn.verdict), lines=False)[:90])
 
 
 def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
     """Print the result in a few lines."""
-    console = Console(highlight=False)
+    console = terms.output()
     for one in tried:
         if not one.verdict.is_correct:
             console.print(f"turn {one.turn.number} did not hold up: [red]{one.verdict.status}[/] on fresh inputs")

@@ -67,7 +67,6 @@ def list_tasks(
         keep = {"id", "level", "precision", "tags", "profiles", "family", "provenance"}
         print(json.dumps([task.model_dump(mode="json", include=keep) for task in tasks], indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -76,7 +75,7 @@ def list_tasks(
     table.add_column("tags", no_wrap=True, overflow="ellipsis")
     for task in tasks:
         table.add_row(task.id, task.precision, ", ".join(task.tags))
-    Console(highlight=False).print(table)
+    terms.output().print(table)
     print(f"{len(tasks)} tasks", file=sys.stderr)
 
 
@@ -109,10 +108,9 @@ def show(
     if as_json:
         print(json.dumps({"task": tasks[0].model_dump(mode="json"), "profile": profile, **facts}, indent=2))
         return
-    from rich.console import Console
     from rich.syntax import Syntax
 
-    console = Console(highlight=False)
+    console = terms.output()
     console.print(
         f"[bold]{tasks[0].id}[/]  level {tasks[0].level}, {tasks[0].precision}, profile {profile or 'as written'}"
     )
@@ -198,11 +196,10 @@ def _bounded(memory_gib: float | None) -> Iterator[int]:
 
 def _print_reports(reports: list[GateReport]) -> None:
     """Two lines for each task that is not plainly admitted, and a summary."""
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=False)
+    console = terms.output()
     for report in reports:
         word, colour, why = _outcome(report)
         if why:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from drkernel.gym.request import EvalRequest, Pool
 from drkernel.verdict import Verdict
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from drkernel.episode.meter import Meter
     from drkernel.episode.records import Answerer
     from drkernel.solve.config import BenchConfig
@@ -184,9 +187,29 @@ def keys_help(kind: str) -> str:
     return "\b\n" + "\n".join(lines)
 
 
-def printable(text: str) -> str:
-    """Strip terminal control sequences from text of a model, an endpoint or a candidate."""
-    return "".join(character if character.isprintable() else " " for character in text)
+def output() -> Console:
+    """Standard output, as wide as its terminal (or COLUMNS); in a pipe wide enough that no source line is broken."""
+    from rich.console import Console
+
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=PIPED if piped else None)
+
+
+PIPED = 200
+"""columns of output that no terminal shows"""
+
+
+class LivePage:
+    """Rewrites a run's page while the run goes on: at most every ten seconds, for a fiftieth of the time."""
+
+    def __init__(self, write: Callable[[], object]):
+        self.write, self.next = write, 0.0
+
+    def __call__(self) -> None:
+        start = time.monotonic()
+        if start >= self.next:
+            self.write()
+            self.next = time.monotonic() + max(10.0, 50 * (time.monotonic() - start))
 
 
 def no_profile(task: Task, profile: str) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drkernel.cli.terms import POOL_HELP, check_pool, http_pool
+from drkernel.cli.terms import POOL_HELP, LivePage, check_pool, http_pool
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
 from drkernel.rl.run.recipe import Recipe
@@ -332,6 +332,7 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
 
 async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     """Run the recipe; return the exit code."""
+    from drkernel.report.run import write_report
     from drkernel.rl.model import distributed
     from drkernel.rl.run.estimate import shared_card
     from drkernel.rl.run.recipe import make_pool, of_rank
@@ -343,10 +344,17 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     if pool_url is None:
         recipe = of_rank(recipe, distributed.local_rank())
     pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)
+    page = LivePage(lambda: write_report(directory, live=True)) if world.first and recipe.report else None
     with make_view(recipe, world.first) as view:
         if shared is not None:
             view.note(f"judge and policy share a card: {shared}")
-        run = Run(recipe, pool, view.update, _report_writer(), world)
+
+        def update(kind: str, row: dict[str, Any]) -> None:
+            view.update(kind, row)
+            if page is not None and kind in ("copying", "sft", "rl", "eval"):
+                page()
+
+        run = Run(recipe, pool, update, write_report, world)
 
         def stop(*_: Any) -> None:
             if run.stop_requested:
@@ -358,6 +366,8 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
         try:
             summary = await run.run()
         except Stopped:
+            if page is not None:
+                write_report(directory)
             view.note(f"stopped; resume with: drkernel train --resume {directory}")
             return 130
         finally:
@@ -367,12 +377,6 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     if world.first:
         _print_summary(summary, directory)
     return 0
-
-
-def _report_writer() -> Any:
-    from drkernel.report.run import write_report
-
-    return write_report
 
 
 def _summary(directory: Path) -> dict[str, Any] | None:

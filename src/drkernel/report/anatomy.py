@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +59,7 @@ def hottest(detail: LaunchDetail) -> RenderableType:
     lines = [line for line in detail.lines if line.share >= WORTH][:SHOWN]
     for line in lines:
         table.add_row(
-            percent(line.share), Text(place(line), style="cyan"), Text(line.text[:60]),
+            percent(line.share), Text(place(line), style="cyan"), Text(line.text),
             Text(", ".join(facts(line)), style="dim"),
         )  # fmt: skip
     rest = 1.0 - sum(line.share for line in lines)
@@ -75,36 +77,39 @@ MIN_BYTES = 1024.0
 """Traffic, in bytes, below which the ratio says nothing."""
 
 
-def roofline_plot(profile: Profile) -> Markup:
-    """A point for each row that computes and moves something; empty where the card is unknown or there are none."""
+def roofline_plot(profile: Profile, reference: Profile | None = None) -> Markup:
+    """A point for each row that computes and moves something, those of ``reference`` hollow; empty where the card is
+    unknown or there are none."""
     try:
         spec = card_of(profile.device)
     except ValueError:
         return Markup()
     points = [
-        (row.flops / row.bytes, row.flops / row.seconds, row)
-        for row in profile.rows
+        (row.flops / row.bytes, row.flops / row.seconds, row, kind)
+        for of, kind in ((reference, "hollow"), (profile, ""))
+        for row in (() if of is None else of.rows)
         if row.owner in OWNERS and row.flops and row.seconds and row.bytes and row.bytes >= MIN_BYTES
     ]
-    if not points:
+    if not any(not kind for *_, kind in points):
         return Markup()
-    roofs = _roofs(spec, {row.detail.unit for *_, row in points if row.detail is not None})
-    top = max([*roofs.values(), *(rate for _, rate, _ in points)])
+    roofs = _roofs(spec, {row.detail.unit for *_, row, _ in points if row.detail is not None})
+    top = max([*roofs.values(), *(rate for _, rate, *_ in points)])
     across = [0.1, 1.5 * top / spec.hbm_bandwidth, *(intensity for intensity, *_ in points)]
     x = _decades(min(across), max(across))
-    low = min([x[0] * spec.hbm_bandwidth, *(rate for _, rate, _ in points)])
+    low = min([x[0] * spec.hbm_bandwidth, *(rate for _, rate, *_ in points)])
     axes = Axes(
         x, _decades(low / 1e12, top / 1e12), "operations a byte of device memory", "TFLOP/s", log_y=True, log_x=True
     )
     parts = [frame(axes)]
     for name, peak in roofs.items():
         parts.append(_roof(axes, spec, name, peak))
-    for intensity, rate, row in points:
-        text = f"{row.name}: {rate / 1e12:.3g} TFLOP/s at {intensity:.3g} operations a byte, {duration(row.seconds)}"
+    for intensity, rate, row, kind in points:
+        text = f"{'reference, ' * bool(kind)}{row.name}: {duration(row.seconds)}, operations a byte and TFLOP/s"
         radius = 3.5 + 6.0 * math.sqrt(min(1.0, row.share))
-        parts.append(dot(axes, intensity, rate / 1e12, OWNERS[row.owner][1], radius, text))
-    owners = [OWNERS[owner] for owner in OWNERS if any(row.owner == owner for *_, row in points)]
-    return svg(parts, "roofline") + legend([name for name, _ in owners], [colour for _, colour in owners])
+        parts.append(dot(axes, intensity, rate / 1e12, OWNERS[row.owner][1], radius, text, kind))
+    owners = [OWNERS[owner] for owner in OWNERS if any(row.owner == owner for *_, row, _ in points)]
+    names = [name for name, _ in owners] + ["hollow: reference"] * any(kind for *_, kind in points)
+    return svg(parts, "roofline") + legend(names, [*(colour for _, colour in owners), "none"])
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
@@ -181,6 +186,16 @@ class Limit:
     """share of the launch's time"""
     text: str
     binds: bool
+    colour: str
+
+
+@dataclass(frozen=True)
+class LoweredLine:
+    """A source line beside the TTIR that it became."""
+
+    number: int
+    text: Markup
+    ir: str
 
 
 @dataclass(frozen=True)
@@ -193,18 +208,48 @@ class Anatomy:
     listings: tuple[Listing, ...]
     elsewhere: float
     """share of the time that belongs to no line"""
+    lowered: tuple[LoweredLine, ...]
 
 
-def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({})) -> Anatomy:
+def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({}), ttir: str | None = None) -> Anatomy:
     """Lay a launch out for a page; ``read`` gives the text of its source files, ``marks`` what was found at lines."""
     longest = binding(detail)
     limits = tuple(
-        Limit(LIMITS[name], seconds / detail.seconds, duration(seconds), name == longest)
+        Limit(LIMITS[name], seconds / detail.seconds, duration(seconds), name == longest, COLOURS[name])
         for name, seconds in sorted(detail.limits.items(), key=lambda item: -item[1])
         if detail.seconds and seconds > WORTH * detail.seconds
     )
     rest = max(0.0, 1.0 - sum(line.share for line in detail.lines))
-    return Anatomy(detail, occupancy_text(detail), limits, tuple(_listings(detail.lines, read, marks)), rest)
+    listings = tuple(_listings(detail.lines, read, marks))
+    return Anatomy(detail, occupancy_text(detail), limits, listings, rest, tuple(_lowered(ttir or "", read)))
+
+
+PLACE = re.compile(r'^#(\w+) = loc\((?:.*?"(/[^"]+)":(\d+):\d+|.*?#(\w+))')
+"""a place of TTIR's table of places: a line of a file, or made of another place"""
+AT = re.compile(r" loc\(#(\w+)\)$")
+
+
+def _lowered(ttir: str, read: Read) -> Iterable[LoweredLine]:
+    """Runs of TTIR lines that come from one source line, in the order of the TTIR."""
+    places: dict[str, tuple[str, int] | str] = {}
+    for line in ttir.splitlines():
+        if known := PLACE.match(line):
+            places[known[1]] = (known[2], int(known[3])) if known[2] else known[4]
+    found: list[tuple[tuple[str, int], list[str]]] = []
+    for line in ttir.splitlines():
+        at = AT.search(line)
+        where: tuple[str, int] | str | None = at[1] if at else None
+        for _ in places:
+            where = places.get(where) if isinstance(where, str) else where
+        if isinstance(where, tuple) and (not found or found[-1][0] != where):
+            found.append((where, []))
+        if found and line.strip() and not line.startswith("#"):
+            found[-1][1].append(AT.sub("", line))
+    files = dict.fromkeys(file for (file, _), _ in found)
+    shown = {file: coloured("\n".join(line.rstrip("\n") for line in read(file))) for file in files}
+    for (file, number), lines in found:
+        source = shown[file][number - 1] if number <= len(shown[file]) else Markup()
+        yield LoweredLine(number, source, textwrap.dedent("\n".join(lines)))
 
 
 def _listings(lines: Iterable[SourceLine], read: Read, marks: Marks) -> Iterable[Listing]:

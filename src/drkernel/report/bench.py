@@ -16,8 +16,8 @@ from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name, size_
 from drkernel.episode.records import Turn, best_of
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
-from drkernel.report.render import STATUSES, Curve, empty_plot, line_plot, render, stacked_plot
-from drkernel.report.solve import in_short
+from drkernel.report.render import STATUSES, Curve, line_plot, render, stacked_plot
+from drkernel.report.solve import in_short, opening
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
 SHOWN_ANSWERS = 1200
@@ -25,22 +25,23 @@ SHOWN_ANSWERS = 1200
 Row = dict[str, Any]
 
 
-def write_bench_report(directory: Path) -> Path:
-    """Write ``report.html`` into a run directory, finished or not; its path.
+def write_bench_report(directory: Path, live: bool = False) -> Path:
+    """Write ``report.html`` into a run directory, finished or not; its path. A ``live`` page reads itself anew.
 
     Raises :class:`~drkernel.config.ConfigError` when the directory is no bench run.
     """
     path = directory / "report.html"
-    write_atomic(path, page(read_bench(directory)))
+    write_atomic(path, page(read_bench(directory), live))
     return path
 
 
-def page(bench: Bench) -> str:
+def page(bench: Bench, live: bool = False) -> str:
     """The page as text."""
     summary = summary_of(bench)
     episode = bench.config.episode
     return render(
         "bench",
+        live=live,
         model=bench.model,
         config=bench.config,
         config_text=dump_config(bench.config),
@@ -110,10 +111,7 @@ def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:
             for label, key in (("best turn so far", "best"), ("this turn", "last"))
         ]
         if any(value for line in lines for value in line.y):
-            plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
-        else:
-            plot = empty_plot("no answer of any task, at any turn")
-        plots.append((title, plot))
+            plots.append((title, line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))))
     made = [turn for key in bench.keys for turn in bench.played.turns(key)]
     counts = [Counter[str](turn.status for turn in made if turn.number == number) for number in turns]
     names = [name for name in STATUSES if any(count[name] for count in counts)]
@@ -144,7 +142,9 @@ def _tasks(bench: Bench, sizes: Row) -> list[Row]:
                 shown += 1
                 cells[-1].append(_cell(turn, f"a{number}-{sample}-{turn.id}" if shown <= SHOWN_ANSWERS else None))
         best = best_of([turn for play in plays for turn in play])
-        rows.append({"task": task, "plays": cells, "best": best, "sizes": sizes.get(task.id)})
+        first = opening(bench, task) if shown <= SHOWN_ANSWERS else []
+        text = first[-1].content if first else ""
+        rows.append({"task": task, "plays": cells, "best": best, "sizes": sizes.get(task.id), "opening": text})
     return rows
 
 

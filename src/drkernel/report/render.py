@@ -23,8 +23,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from drkernel.gym.feedback import duration, number, of_roofline, percent, times, told_apart
-from drkernel.verdict import printable
+from drkernel.gym.feedback import duration, number, of_roofline, percent, size, times, told_apart
+from drkernel.verdict import Finding, printable
 
 
 class StatusLook(NamedTuple):
@@ -41,21 +41,21 @@ class StatusLook(NamedTuple):
 
 
 STATUSES = {
-    "correct": StatusLook("right", "green", "var(--c3)", "right on every call, by its own kernels"),
-    "incorrect": StatusLook("wrong", "red", "var(--c2)", "ran, but an output was wrong"),
+    "correct": StatusLook("right", "green", "var(--good)", "right on every call, by its own kernels"),
+    "incorrect": StatusLook("wrong", "red", "var(--wrong)", "ran, but an output was wrong"),
     "hack": StatusLook(
-        "hack", "magenta", "var(--c4)", "looked right but did not do the work: condemned by evidence"
+        "hack", "magenta", "var(--hack)", "looked right but did not do the work: condemned by evidence"
     ),
-    "compile_error": StatusLook("compile", "red", "var(--c1)", "did not compile, or held no code"),
-    "runtime_error": StatusLook("fails", "red", "var(--c5)", "raised an exception"),
-    "timeout": StatusLook("timeout", "red", "var(--c6)", "did not end in time"),
-    "out_of_memory": StatusLook("memory", "red", "var(--c7)", "asked for more memory than the device has"),
+    "compile_error": StatusLook("compile", "red", "var(--bad)", "did not compile, or held no code"),
+    "runtime_error": StatusLook("fails", "red", "var(--raised)", "raised an exception"),
+    "timeout": StatusLook("timeout", "red", "var(--late)", "did not end in time"),
+    "out_of_memory": StatusLook("memory", "red", "var(--full)", "asked for more memory than the device has"),
     "unsupported": StatusLook(
-        "unsupported", "blue", "var(--c8)",
+        "unsupported", "blue", "var(--other)",
         "in a language that the device cannot run: neither right nor wrong, outside fast_p",
     ),
-    "infra_error": StatusLook("right", "yellow", "var(--dim)", "the grader failed; counts for nothing"),
-    "invalid_request": StatusLook("right", "yellow", "var(--dim)", "the task could not be graded; counts for nothing"),
+    "infra_error": StatusLook("right", "yellow", "var(--warn)", "the grader failed; counts for nothing"),
+    "invalid_request": StatusLook("right", "yellow", "var(--warn)", "the task could not be graded; counts for nothing"),
 }  # fmt: skip
 """in the order of the plots, from the bottom up"""
 NEAR = 3
@@ -74,6 +74,34 @@ def _lines(source: str) -> list[str]:
     """Lines as Python's own parser counts them: a form feed ends none."""
     lines = re.split(r"\r\n|\r|\n", source)
     return lines if lines[-1] else lines[:-1]
+
+
+def excerpt(source: str | None, line: int | None, around: int = 2) -> list[tuple[int, Markup, bool]]:
+    """(number, text, whether it is the line) of a line and its neighbours; empty where the line is not known."""
+    shown = coloured(source) if source and line else []
+    if not line or not 1 <= line <= len(shown):
+        return []
+    first = max(1, line - around)
+    return [(n, text, n == line) for n, text in enumerate(shown[first - 1 : line + around], first)]
+
+
+Shown = tuple[str, str, str, dict[str, Any] | None, list[tuple[int, Markup, bool]]]
+"""a finding: severity, kind, message, evidence, the lines it is about"""
+
+
+def finding_text(finding: Finding) -> str:
+    """The message, with the co-judge that the finding came from."""
+    return finding.message + (f" (seen on {finding.seen_on})" if finding.seen_on else "")
+
+
+def shown_findings(findings: Sequence[Finding], source: str | None) -> list[Shown]:
+    """A verdict's findings for a page, each with the line of the candidate's source that it names."""
+
+    def lines(finding: Finding) -> list[tuple[int, Markup, bool]]:
+        line = finding.evidence.get("line")
+        return excerpt(source, line if isinstance(line, int) else None)
+
+    return [(one.severity, one.kind, finding_text(one), one.evidence or None, lines(one)) for one in findings]
 
 
 @dataclass(frozen=True)
@@ -118,14 +146,15 @@ def _pairs(left: range, right: range) -> Iterator[tuple[int | None, int | None]]
 
 # ---- Small plots as inline SVG: lines with bands, stacked areas and scatters
 #
-# They use the page's CSS variables for colour, so that one picture serves light and dark, and carry a ``<title>`` for
-# screen readers and hover. No script, no network, no plotting library.
+# They use the page's CSS variables for colour, so that one picture serves light and dark. Every point has a ``<title>``
+# with its values, for hover and screen readers. No script, no network, no plotting library. A plot without data is
+# empty markup, which pages leave out.
 
 
 WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 14, 46
 FEW = 16
-"""Most points of a curve whose points are marked."""
+"""Most points of a curve whose points are marked; those of longer ones show under the pointer."""
 PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
 
 
@@ -169,13 +198,14 @@ class Axes:
 
 
 def line_plot(
-    lines: Sequence[Curve], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
-) -> Markup:
-    """Curves over a common x. Gaps (``None``) break a curve."""
+    lines: Sequence[Curve], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None,
+    guide_y: float | None = None,
+) -> Markup:  # fmt: skip
+    """Curves over a common x. Gaps (``None``) break a curve; ``guide_y`` draws a dashed line, such as a baseline's."""
     values = [v for line in lines for s in (line.y, line.low or (), line.high or ()) for v in s if v is not None]
     xs = [v for line in lines for v in line.x]
     if not values or not xs:
-        return empty_plot("no data yet")
+        return Markup()
     axes = Axes(
         (min(xs), max(xs)),
         y_range or nice_range(min(values), max(values)),
@@ -183,19 +213,26 @@ def line_plot(
         y_label,
         whole_x=all(x == int(x) for x in xs),
     )
-    parts = [frame(axes)]
+    parts = [frame(axes), guide(axes, guide_y)]
     parts += [_band(axes, line, PALETTE[k % len(PALETTE)]) for k, line in enumerate(lines) if line.low is not None]
+    points = []
     for k, line in enumerate(lines):  # over all bands, so that none hides a curve
         color = PALETTE[k % len(PALETTE)]
         for run in _runs(line.x, line.y):
-            points = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
-            if len(run) == 1:
-                parts.append(dot(axes, *run[0], color, 3, line.name))
-            else:
-                parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
-                if len(line.x) <= FEW:
-                    parts += [dot(axes, x, y, color, 2.5, line.name) for x, y in run]
-    return svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
+            path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
+            if len(run) > 1:
+                parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+            marked = "" if len(run) == 1 or len(line.x) <= FEW else "hidden"
+            points += [dot(axes, x, y, color, 3.5, line.name, marked) for x, y in run]
+    return svg(parts + points, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
+
+
+def guide(axes: Axes, y: float | None) -> str:
+    """A dashed line across, where it is inside the frame."""
+    if y is None or not axes.y[0] <= y <= axes.y[1]:
+        return ""
+    at = axes.py(y)
+    return f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" class="guide"/>'
 
 
 def stacked_plot(
@@ -208,7 +245,7 @@ def stacked_plot(
 ) -> Markup:
     """Shares that add up, as stacked areas; ``colors`` by the order of ``series``."""
     if not x or not series:
-        return empty_plot("no data yet")
+        return Markup()
     totals = [sum(values[k] for values in series.values()) for k in range(len(x))]
     axes = Axes((min(x), max(x)), (0.0, max([*totals, 1e-9])), x_label, y_label, whole_x=all(v == int(v) for v in x))
     parts, base = [frame(axes)], [0.0] * len(x)
@@ -218,6 +255,14 @@ def stacked_plot(
         lower = [f"{axes.px(a):.1f},{axes.py(b):.1f}" for a, b in zip(x, base, strict=True)][::-1]
         parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colors[k % len(colors)]}" opacity="0.8"/>')
         base = top
+    width = (WIDTH - LEFT - RIGHT) / max(1, len(x) - 1)
+    for k, value in enumerate(x):
+        words = ", ".join(f"{name} {percent(values[k])}" for name, values in series.items() if values[k])
+        left = min(max(axes.px(value) - width / 2, LEFT), WIDTH - RIGHT)
+        parts.append(
+            f'<rect x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT - TOP - BOTTOM}" class="strip">'
+            f"<title>{escape(x_label)} {value:g}: {escape(words)}</title></rect>"
+        )
     return svg(parts, "shares over time") + legend(list(series), colors)
 
 
@@ -228,7 +273,7 @@ def scatter_plot(
     """Points by group; ``guide_y`` draws a dashed line."""
     points = [p for group in groups.values() for p in group]
     if not points:
-        return empty_plot("no data yet")
+        return Markup()
     ys = [y for _, y in points] + ([guide_y] if guide_y is not None else [])
     axes = Axes(
         x_range or nice_range(min(x for x, _ in points), max(x for x, _ in points)),
@@ -236,20 +281,10 @@ def scatter_plot(
         x_label,
         y_label,
     )
-    parts = [frame(axes)]
-    if guide_y is not None:
-        y = axes.py(guide_y)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="guide"/>')
+    parts = [frame(axes), guide(axes, guide_y)]
     for k, (name, group) in enumerate(groups.items()):
         parts += [dot(axes, x, y, PALETTE[k % len(PALETTE)], 3, name) for x, y in group]
     return svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
-
-
-def empty_plot(text: str) -> Markup:
-    """A frame that says why it is empty."""
-    return svg(
-        [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle" class="tick">{escape(text)}</text>'], text
-    )
 
 
 def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> Markup:
@@ -337,20 +372,19 @@ def _band(axes: Axes, line: Curve, color: str) -> str:
     return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.12"/>'
 
 
-def dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
-    """A point with its title and values to hover over."""
+def dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str, kind: str = "") -> str:
+    """A point with its title and values to hover over; of ``kind`` ``hidden`` until then, or ``hollow``."""
+    at = f'cx="{axes.px(x):.1f}" cy="{axes.py(y):.1f}" r="{radius:.1f}"'
     return (
-        f'<circle cx="{axes.px(x):.1f}" cy="{axes.py(y):.1f}" r="{radius}" fill="{color}" opacity="0.6">'
-        f"<title>{escape(title)}: {x:.3g}, {y:.3g}</title></circle>"
+        f'<circle {at} style="--dot:{color}" class="dot {kind}">'
+        f"<title>{escape(title)}: {x:.4g}, {y:.4g}</title></circle>"
     )
 
 
 def svg(parts: Sequence[str], title: str) -> Markup:
     """The picture; its parts are SVG whose texts are escaped already."""
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
-        + "".join(parts)
-        + "</svg>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">' + "".join(parts) + "</svg>"
     )
 
 
@@ -376,10 +410,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"duration": duration, "number": number, "percent": percent, "times": times, "words": _words,
-                     "coloured": coloured, "of_roofline": of_roofline}  # fmt: skip
+                     "coloured": coloured, "of_roofline": of_roofline, "size": size}  # fmt: skip
     templates = resources.files("drkernel.report") / "templates"
     script = (templates / "page.js").read_text(encoding="utf-8")
-    made.globals["told_apart"] = told_apart
+    made.globals |= {"told_apart": told_apart, "shown_findings": shown_findings}
     made.globals["style"] = Markup((templates / "style.css").read_text(encoding="utf-8"))  # our own files
     made.globals["script"] = Markup(script)
     made.globals["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -86,36 +86,41 @@ _FIGURES = (
 )
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write ``report.html`` into a run directory; its path.
+def write_report(run_dir: Path, live: bool = False) -> Path:
+    """Write ``report.html`` into a run directory; its path. A ``live`` page reads itself anew.
 
     Raises:
         ConfigError: the directory is no run, or its files are damaged.
     """
     data = read_run(Path(run_dir))
     path = data.directory / "report.html"
-    write_atomic(path, page(data))
+    write_atomic(path, page(data, live))
     return path
 
 
-def page(data: RunData) -> str:
+def page(data: RunData, live: bool = False) -> str:
     """The page as text."""
     settings = ((yaml.safe_load(data.config) or {}).get("episode") or {}).get("settings") or {}
     return render(
         "run",
         data=data,
+        live=live,
         unsafe=bool(settings.get("unsafe_no_checks")),
         before=data.evaluation("before"),
         after=data.evaluation("after"),
         headline=_headline(data),
         size_lines=size_lines(sizes) if (sizes := (data.evaluation("after") or {}).get("sizes")) else [],
-        learning=_curves(data),
+        learning=_drawn(_curves(data)),
         turns=_turns(data),
         families=_families(data),
-        policy=_status_and_coverage(data),
-        health=_corrections(data),
+        policy=_drawn(_status_and_coverage(data)),
+        health=_drawn(_corrections(data)),
         pairs=side_by_side(data),
     )
+
+
+def _drawn(plots: list[Plot]) -> list[Plot]:
+    return [(title, picture) for title, picture in plots if picture]
 
 
 def _headline(data: RunData) -> list[dict[str, Any]]:
@@ -133,26 +138,32 @@ def _headline(data: RunData) -> list[dict[str, Any]]:
 def _curves(data: RunData) -> list[Plot]:
     rl, sft = data.stage("rl"), data.stage("sft")
     steps = [row["step"] for row in rl]
-    held = sorted((row for row in data.evaluations if row.get("stage") != "base"), key=lambda row: row["step"])
     return [
         (
             "Held-out tasks: share correct and so fast (last turn)",
-            line_plot([_evaluated(held, key) for key in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)),
+            line_plot(
+                [evaluated(data, key) for key in ("fast_0", "fast_1", "fast_1.2")],
+                y_label="share of tasks",
+                y_range=(0.0, 1.0),
+            ),
         ),
         (
             "Training tasks: share correct and so fast (last turn)",
             line_plot(
-                [Curve(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)
+                [Curve(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")],
+                y_label="share of tasks",
+                y_range=(0.0, 1.0),
             ),
         ),
-        ("Reward of a turn (training tasks)", line_plot(_per_turn(rl, "reward_turns", "turn"))),
+        ("Reward of a turn (training tasks)", line_plot(_per_turn(rl, "reward_turns", "turn"), y_label="reward")),
         (
             "SFT loss",
             line_plot(
                 [
                     Curve("training", [r["step"] for r in sft], [r.get("loss") for r in sft]),
                     Curve("validation", *_present(sft, "val_loss")),
-                ]
+                ],
+                y_label="nats a token",
             ),
         ),
     ]
@@ -163,7 +174,9 @@ def _present(rows: list[Row], key: str) -> tuple[list[float], list[float | None]
     return [row["step"] for row in kept], [row[key] for row in kept]
 
 
-def _evaluated(rows: list[Row], key: str) -> Curve:
+def evaluated(data: RunData, key: str) -> Curve:
+    """A figure of the evaluations on held-out tasks, by step."""
+    rows = sorted((row for row in data.evaluations if row.get("stage") != "base"), key=lambda row: row["step"])
     bounds = [row.get(f"{key}_interval") or [None, None] for row in rows]
     return Curve(
         key, [r["step"] for r in rows], [r.get(key) for r in rows], [b[0] for b in bounds], [b[1] for b in bounds]
@@ -219,14 +232,14 @@ def _status_and_coverage(data: RunData) -> list[Plot]:
     return [
         (
             "Verdicts of all turns (training tasks)",
-            stacked_plot(steps, series, y_label="share", colors=[STATUSES[name].fill for name in names]),
+            stacked_plot(steps, series, y_label="share of answers", colors=[STATUSES[name].fill for name in names]),
         ),
         (
             "Coverage against speedup of correct answers (dashed: 1.2×)",
             scatter_plot(
                 _coverage_groups(data),
-                x_label="coverage",
-                y_label="speedup",
+                x_label="coverage (share of device time)",
+                y_label="speedup (times PyTorch)",
                 x_range=(0.0, 1.02),
                 guide_y=1.2,
             ),
@@ -263,17 +276,20 @@ def _corrections(data: RunData) -> list[Plot]:
     wanted = [
         (
             "Rejected",
+            "share",
             [("mismatch/rejected_token_fraction", "tokens, by mismatch"), ("rejected_turns", "turns, by PRS")],
         ),
         (
             "Mismatch between sampler and trainer",
+            "nats a token",
             [("mismatch/k3", "KL estimate k3"), ("mismatch/k1", "KL estimate k1")],
         ),
-        ("Gradient norm", [("grad_norm", "norm")]),
-        ("Entropy", [("entropy", "per token")]),
-        ("Tokens of an answer", [("response_tokens", "mean")]),
+        ("Gradient norm", "norm", [("grad_norm", "norm")]),
+        ("Entropy", "nats a token", [("entropy", "per token")]),
+        ("Length of an answer", "tokens", [("response_tokens", "mean")]),
         (
-            "Seconds of a step",
+            "Time of a step",
+            "seconds",
             [
                 ("sample_seconds", "sampling"),
                 ("wait_seconds", "of it waiting for grades"),
@@ -282,10 +298,9 @@ def _corrections(data: RunData) -> list[Plot]:
         ),
     ]
     plots = []
-    for title, keys in wanted:
+    for title, unit, keys in wanted:
         lines = [found for key, name in keys if (found := line(key, name)) is not None]
-        if lines:
-            plots.append((title, line_plot(lines)))
+        plots.append((title, line_plot(lines, y_label=unit)))
     return plots
 
 
@@ -330,9 +345,21 @@ def _reward(row: Row) -> float:
     return float(row["turns"][-1].get("reward") or 0.0)
 
 
-def _answer(row: Row) -> Row:
-    """The last turn of a trajectory as the page shows it."""
-    turn = row["turns"][-1]
+def _answer(row: Row) -> list[Row]:
+    """The turns of a trajectory as the page shows them: what the model read last, its answer, the verdict."""
+    return [
+        {
+            "number": number,
+            "read": turn["prompt"],
+            "text": turn["text"],
+            "error": turn.get("error"),
+            "words": _words(turn),
+        }
+        for number, turn in enumerate(row["turns"], 1)
+    ]
+
+
+def _words(turn: Row) -> list[str]:
     words = [turn["status"].replace("_", " ")]
     if turn.get("speedup") is not None:
         words.append(f"{times(turn['speedup'])}×")
@@ -340,8 +367,8 @@ def _answer(row: Row) -> Row:
         words.append(f"coverage {100 * turn['coverage']:.0f}%")
     if turn.get("findings"):
         words.append(", ".join(turn["findings"]))
-    words.append(f"reward {_reward(row):.2f}")
+    words.append(f"reward {float(turn.get('reward') or 0.0):.2f}")
     timed, checked = turn.get("timed_at"), turn.get("checked_at")
     if timed:
         words.append(f"timed at {timed}" + (f", checked at {checked}" if checked != timed else ""))
-    return {"turn": len(row["turns"]), "words": words, "error": turn.get("error"), "text": turn["text"]}
+    return words

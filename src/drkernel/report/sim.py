@@ -6,6 +6,7 @@ import json
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -16,8 +17,8 @@ from rich.text import Text
 
 from drkernel.base.files import write_atomic
 from drkernel.gym.feedback import duration, percent, size
-from drkernel.report.anatomy import Marks, anatomy, hottest, roofline_plot, time_stack
-from drkernel.report.render import legend, render
+from drkernel.report.anatomy import Anatomy, Marks, anatomy, hottest, roofline_plot, time_stack
+from drkernel.report.render import excerpt, legend, render
 from drkernel.report.verdict import profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
 from drkernel.sim.sweep import Comparison, Configuration, Sweep, device_time, own_time
@@ -38,10 +39,16 @@ def trace_of_run(report: ScriptReport) -> dict[str, Any]:
     events = [_name("process_name", 1, 0, f"{report.gpu}, {report.device} (modelled)")]
     events += [_name("thread_name", 1, index, TRACKS[owner]) for index, owner in enumerate(owners, 1)]
     events += [
-        _bar(span.name, span.start, span.seconds, 1, owners.index(span.owner) + 1, {"bound": span.bound})
+        _bar(span.name, span.start, span.seconds, 1, owners.index(span.owner) + 1, _facts(span))
         for span in report.spans
     ]
     return _trace(events, "modelled", report.device)
+
+
+def _facts(span: TraceSpan) -> dict[str, Any]:
+    """What Perfetto shows of a slice: grid, configuration, bytes, operations."""
+    grid = {} if span.grid is None else {"grid": "x".join(map(str, span.grid))}
+    return {"bound": span.bound, **grid, **span.settings, "bytes": span.bytes, "flops": span.flops}
 
 
 def trace_of_verdict(verdict: Verdict) -> dict[str, Any]:
@@ -69,7 +76,11 @@ def _laid_out(profile: Profile, process: int) -> Iterable[dict[str, Any]]:
             "share": row.share,
             "bound": row.bound,
             "roofline": row.roofline,
+            "bytes": row.bytes,
+            "flops": row.flops,
         }
+        if row.detail is not None:
+            facts |= row.detail.model_dump(include={"programs", "num_warps", "num_stages", "occupancy"})
         yield _bar(row.name, start, row.seconds, process, 1, facts)
         start += row.seconds
 
@@ -283,7 +294,7 @@ def _source(file: str | None, line: int | None, colour: str, quote: Quote) -> It
         quoted.append(f"{code}\n", style="bold" if here else "dim")
     quoted.rstrip()
     if quoted.plain:
-        yield Padding(quoted, (0, 0, 0, 2))
+        yield Padding(quoted, (0, 0, 0, 2), expand=False)
 
 
 def _error(report: ScriptReport) -> Iterator[RenderableType]:
@@ -321,7 +332,7 @@ def _title(text: str, rest: str = "") -> Text:
 
 
 def _indent(item: RenderableType) -> Padding:
-    return Padding(item, (0, 0, 0, 2))
+    return Padding(item, (0, 0, 0, 2), expand=False)
 
 
 # ---- A script's run on the simulated GPU as one self-contained HTML page
@@ -343,19 +354,28 @@ def write_page(path: Path, report: ScriptReport) -> None:
 def page(report: ScriptReport) -> str:
     """The page as text."""
     profile = _with_details(report)
-    details = [row.detail for row in report.kernels if row.detail is not None]
     return render(
         "sim",
         name=Path(report.script).name,
         report=report.model_copy(update={"profile": profile}),
         numbers=_numbers(report),
         unexecuted=unexecuted(report.launches),
-        found=[(one.severity, one.kind, one.message, None) for one in report.findings],
+        found=[(one.severity, one.kind, one.message, None, _excerpt(one.file, one.line)) for one in report.findings],
+        lines_of_error=_excerpt(report.script, report.error.line if report.error is not None else None),
         stack=time_stack(profile),
         roofline=roofline_plot(profile),
         timeline=_timeline(report.spans),
-        kernels=[anatomy(detail, linecache.getlines, _marked(report)) for detail in details[:KERNELS]],
+        kernels=_anatomies(report, KERNELS, _marked(report)),
     )
+
+
+def _anatomies(report: ScriptReport, most: int, marks: Marks = MappingProxyType({})) -> list[Anatomy]:
+    rows = [(row.detail, row.ttir) for row in report.kernels if row.detail is not None]
+    return [anatomy(detail, linecache.getlines, marks, ttir) for detail, ttir in rows[:most]]
+
+
+def _excerpt(file: str | None, line: int | None) -> list[tuple[int, Markup, bool]]:
+    return excerpt("".join(linecache.getlines(file)), line) if file else []
 
 
 def _with_details(report: ScriptReport) -> Profile:
@@ -412,8 +432,8 @@ def _timeline(spans: Sequence[TraceSpan]) -> Markup:
     height = len(owners) * _ROW
     left = f" The first {MAX_BARS} of {len(spans)} pieces." if len(spans) > MAX_BARS else ""
     return Markup(
-        f'<svg viewBox="0 0 {_WIDTH:.0f} {height}" class="timeline" role="img" aria-label="timeline">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH:.0f} {height}" class="timeline" role="img" '
+        f'aria-label="timeline">{"".join(parts)}</svg></div>'
         f'<p class="dim">{duration(end - start)} from left to right.{left}</p>'
     ) + legend([TRACKS[owner] for owner in owners], [_COLOURS[owner] for owner in owners])
 
@@ -560,11 +580,6 @@ def write_comparison(path: Path, found: Comparison) -> None:
         names=names,
         rows=[pair_cells(pair.a, pair.b) for pair in found.pairs],
         troubles=[(name, line) for name, report in zip(names, reports, strict=True) for line in troubles(report)],
-        sides=[(name, _kernels(report)) for name, report in zip(names, reports, strict=True)],
+        sides=[(name, _anatomies(report, SHOWN_KERNELS)) for name, report in zip(names, reports, strict=True)],
     )
     write_atomic(path, text)
-
-
-def _kernels(report: ScriptReport) -> list:
-    details = [row.detail for row in report.kernels[:SHOWN_KERNELS] if row.detail is not None]
-    return [anatomy(detail, linecache.getlines) for detail in details]

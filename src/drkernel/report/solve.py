@@ -11,22 +11,23 @@ from pathlib import Path
 from markupsafe import Markup
 
 from drkernel.base.files import write_atomic
-from drkernel.config import dump_config
+from drkernel.config import ConfigError, dump_config
 from drkernel.episode.context import make_policy
 from drkernel.episode.meter import JournalEntry, money
 from drkernel.episode.metrics import baseline_name
-from drkernel.episode.records import Turn, Usage
+from drkernel.episode.records import Message, Turn, Usage
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import coverage_text, duration, percent, times
 from drkernel.report.render import Beside, Curve, line_plot, nice_range, render, side_by_side
 from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
-from drkernel.task import sized_reference
+from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
 
-def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None) -> Path:
-    """Write ``report.html`` into a search's directory; its path.
+def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None, live: bool = False) -> Path:
+    """Write ``report.html`` into a search's directory; its path. A ``live`` page reads itself anew.
 
     ``tried`` is kept in ``verification.json``, so that the page can be made again without it.
     Raises :class:`~drkernel.config.ConfigError` when the directory is no run.
@@ -43,11 +44,11 @@ def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None)
         if row["turn"] in made
     ]
     path = directory / "report.html"
-    write_atomic(path, page(bench, verified))
+    write_atomic(path, page(bench, verified, live))
     return path
 
 
-def page(bench: Bench, tried: Sequence[Verified]) -> str:
+def page(bench: Bench, tried: Sequence[Verified], live: bool = False) -> str:
     """The page as text."""
     task, best = bench.tasks[0], winner(tried)
     turns = bench.played.turns(bench.keys[0])
@@ -55,6 +56,7 @@ def page(bench: Bench, tried: Sequence[Verified]) -> str:
     branched = any(turn.branch for turn in turns)
     return render(
         "solve",
+        live=live,
         task=task,
         model=bench.model,
         turns=turns,
@@ -68,10 +70,20 @@ def page(bench: Bench, tried: Sequence[Verified]) -> str:
         ending=_ending(bench.played.ended.get(bench.keys[0])),
         curve=_curve(turns),
         in_short=in_short,
+        opening=opening(bench, task),
         changes=_changes(turns),
         reference=sized_reference(task, settings.for_task(task).profile),
         config=dump_config(bench.config),
     )
+
+
+def opening(bench: Bench, task: Task) -> list[Message]:
+    """The messages that a conversation about a task begins with; empty where the run's prompts are not kept."""
+    try:
+        prompts = Prompts.load(str(bench.directory / "prompts"))
+    except ConfigError:
+        return []
+    return prompts.opening(task, bench.config.episode.settings)
 
 
 @dataclass(frozen=True)
@@ -164,8 +176,9 @@ def _curve(made: Sequence[Turn]) -> Markup | None:
     return line_plot(
         [Curve("best so far", turns, best), Curve("this turn (gaps: not correct)", turns, each)],
         x_label="turn",
-        y_label="speedup",
+        y_label="speedup (dashed: PyTorch)",
         y_range=nice_range(min([1.0, *found]), max([1.0, *found])),
+        guide_y=1.0,
     )
 
 

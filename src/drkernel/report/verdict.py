@@ -25,7 +25,7 @@ from drkernel.gym.feedback import (
     told_apart,
 )
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
-from drkernel.report.render import STATUSES, render
+from drkernel.report.render import STATUSES, excerpt, finding_text, render, shown_findings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import OWN_FILE, Finding, Profile, ProfileRow, Verdict
 
@@ -138,11 +138,6 @@ def _findings(findings: tuple[Finding, ...]) -> Table:
     return table
 
 
-def finding_text(finding: Finding) -> str:
-    """The message, with the co-judge that the finding came from."""
-    return finding.message + (f" (seen on {finding.seen_on})" if finding.seen_on else "")
-
-
 def profile_table(profile: Profile, rows: int = 10) -> RenderableType:
     """One bar per kernel or operator, the longest first; last what limits it, and how much of the roofline it has."""
     if not profile.rows:
@@ -166,7 +161,7 @@ def _profile_row(row: ProfileRow) -> list[RenderableType]:
         limit += f" {percent(row.roofline)}" if row.roofline <= 1 else " from L2"
     return [
         bar(row.share, colour),
-        Text(row.name[:32], style="bold" if row.owner == "custom" else ""),
+        Text(row.name, style="bold" if row.owner == "custom" else ""),
         Text(owner, style=colour),
         f"{row.calls}x",
         duration(row.seconds),
@@ -203,7 +198,7 @@ def _footer(verdict: Verdict) -> Text:
 
 
 def _indent(item: RenderableType) -> Padding:
-    return Padding(item, (0, 0, 0, 2))
+    return Padding(item, (0, 0, 0, 2), expand=False)
 
 
 # ---- A verdict as one self-contained HTML page
@@ -233,7 +228,8 @@ def page(
         numbers=_numbers(verdict),
         sizes=sizes_text(verdict),
         exactness=exactness_text(verdict),
-        found=[(one.severity, one.kind, finding_text(one), one.evidence) for one in verdict.findings],
+        found=shown_findings(verdict.findings, candidate),
+        lines_of_error=excerpt(candidate, verdict.error.line if verdict.error is not None else None),
         against=against(verdict.profile, verdict.reference_profile),
         candidate=candidate,
         reference=sized_reference(task, profile),
@@ -251,7 +247,11 @@ def _by_line(verdict: Verdict, candidate: str) -> dict[str, Any]:
         return {"kernels": [], "stack": "", "roofline": ""}
     lines = candidate.splitlines()
     kernels = [anatomy(detail, lambda file: lines if file == OWN_FILE else []) for detail in details]
-    return {"kernels": kernels, "stack": time_stack(profile), "roofline": roofline_plot(profile)}
+    return {
+        "kernels": kernels,
+        "stack": time_stack(profile),
+        "roofline": roofline_plot(profile, verdict.reference_profile),
+    }
 
 
 def _numbers(verdict: Verdict) -> list[tuple[str, str]]:

@@ -72,6 +72,7 @@ class LaunchRow(Config):
     detail: LaunchDetail | None = Field(
         None, description="where the time of the slowest of them goes, by source line; of the costliest rows"
     )
+    ttir: str | None = Field(None, exclude=True, description="in Triton's IR, for pages; of the costliest rows")
 
 
 class ScriptFinding(Config):
@@ -117,6 +118,10 @@ class TraceSpan(Config):
     start: float = Field(description="seconds; 0 is the first command, before which the host may run ahead")
     seconds: float = Field(ge=0)
     bound: str
+    bytes: float = Field(0.0, description="to and from device memory")
+    flops: float = Field(0.0, description="floating-point operations")
+    grid: tuple[int, int, int] | None = Field(None, description="of a launch of the script's own")
+    settings: dict[str, str] = Field(default_factory=dict, description="its constexprs, warps and stages")
 
 
 class ScriptReport(Config):
@@ -328,8 +333,18 @@ def _report(
         wall_seconds=seconds,
         error=error,
         without_data=_without_data(dev),
-        spans=tuple(TraceSpan(**asdict(span)) for span in dev.engine.accounts.timeline.spans) if trace else (),
+        spans=tuple(_spans(dev)) if trace else (),
     )
+
+
+def _spans(dev: SimDevice) -> Iterator[TraceSpan]:
+    """Device work in order; a launch of the script's own with its grid and configuration."""
+    launches = iter(dev.launches)  # in the spans' order; one that takes no time has no span
+    for span in dev.engine.accounts.timeline.spans:
+        own = launches if span.owner == "custom" else iter(())
+        one = next((one for one in own if (one.name, one.seconds) == (span.name, span.seconds)), None)
+        settings = one and one.constexprs | {"warps": str(one.num_warps), "stages": str(one.num_stages)}
+        yield TraceSpan(**asdict(span), grid=one and one.grid, settings=settings or {})
 
 
 def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
@@ -364,6 +379,7 @@ def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
             shared_bytes=first.shared_bytes,
             occupancy=first.occupancy,
             detail=_with_text(detail_of(*slow, dev.spec)) if slow is not None and not slow[1].unpriced else None,
+            ttir=slow[0].ttir if slow is not None else None,
         )
 
 

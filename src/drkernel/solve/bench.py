@@ -71,6 +71,7 @@ class Bench:
     resolved: Resolved
     tasks: list[Task]
     played: Played
+    directory: Path
 
     @property
     def keys(self) -> list[Key]:
@@ -99,7 +100,7 @@ class BenchRun:
         self.journal = Journal(directory / "turns.jsonl")
         try:
             self._claim(config, resolved, tasks)
-            self.bench = Bench(config, resolved, list(tasks), read_journal(self.journal.path))
+            self.bench = Bench(config, resolved, list(tasks), read_journal(self.journal.path), directory)
         except BaseException:
             self.journal.close()
             raise
@@ -209,7 +210,7 @@ def read_bench(directory: Path) -> Bench:
     """Read a run directory, even while it is being written. Raises :class:`ConfigError`."""
     config, resolved = read_terms(directory)
     tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
-    return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"))
+    return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"), directory)
 
 
 def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[TurnOutcome]]]:

@@ -10,8 +10,10 @@ the trajectory.
 from __future__ import annotations
 
 import ast
+import csv
 import hashlib
 import importlib
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from drkernel.base.files import replacing
+from drkernel.base.files import replacing, write_atomic
 from drkernel.config import Config, ConfigError
 from drkernel.episode.records import Message, Turn, best_of, conversation, estimate_tokens, without_reasoning
 from drkernel.episode.renderer import Prompts
@@ -300,6 +302,18 @@ def _verdict_rows(name: str, bench: Bench) -> Iterator[dict[str, Any]]:
                     "tokens": turn.tokens,
                     "candidate": turn.code,
                 }
+
+
+def write_verdicts(runs: Sequence[Path], out: Path) -> int:
+    """Write the rows of :func:`verdict_rows`, sources apart, as CSV; return how many there are."""
+    rows = [{name: value for name, value in row.items() if name != "candidate"} for row in verdict_rows(runs)]
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(out, text.getvalue())
+    return len(rows)
 
 
 def write_dataset(

@@ -119,7 +119,8 @@ def test_a_run_that_is_still_going_has_a_page(run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "rl", "st')
     text = write_report(run).read_text()
-    assert "not finished" in text and "no data yet" in text
+    assert "not finished" in text and "Held-out tasks: share" not in text and "refresh" not in text
+    assert 'http-equiv="refresh"' in write_report(run, live=True).read_text()
 
 
 def test_what_is_no_run_or_is_damaged_is_named(run, tmp_path_factory):

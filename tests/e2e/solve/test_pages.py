@@ -92,5 +92,5 @@ def test_every_cell_opens_its_answer_with_what_was_wrong(tmp_path):
     links = re.findall(r'href="#([^"]+)"', page)
     assert len(links) == 2 and all(page.count(f'id="{link}"') == 1 for link in links)
     wrong = page.partition(f'id="{links[0]}"')[2].partition("</details>")[0]
-    assert "class ModelNew: WRONG" in re.sub(r"<[^>]*>", "", wrong) and "What the model was told" in wrong
+    assert "class ModelNew: WRONG" in re.sub(r"<[^>]*>", "", wrong) and "<b>judge</b>" in wrong
     assert "0.0040×" in page or "0.004×" in page

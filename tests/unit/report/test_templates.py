@@ -161,7 +161,7 @@ def test_templates_trust_nothing_and_fetch_nothing():
     for template in TEMPLATES:
         text = template.read_text()
         assert "|safe" not in text.replace(" ", "") and "autoescape" not in text, template.name
-        text = text.replace('<meta http-equiv="Content-Security-Policy"', "").replace("<script>{{ script }}", "")
+        text = text.replace('<meta http-equiv="', "").replace("<script>{{ script }}", "")
         assert "http" not in text and "<script" not in text and "url(" not in text, template.name
 
 

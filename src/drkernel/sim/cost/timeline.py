@@ -29,6 +29,8 @@ class Span:
     """seconds on the clock at which the device begins it"""
     seconds: float
     bound: Bound
+    bytes: float
+    flops: float
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Timeline:
             return self.device_free
         start = max(self.device_free, self.host)
         if len(self.spans) < MAX_SPANS:
-            self.spans.append(Span(name, owner, start, cost.seconds, cost.bound))
+            self.spans.append(Span(name, owner, start, cost.seconds, cost.bound, cost.dram_bytes, cost.total_flops))
         self.device_free = start + cost.seconds
         self.device_seconds += cost.seconds
         row = self._rows.setdefault((name, owner), _Row())
