@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pytest
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.spec import get_spec
 
 SPEC = get_spec("h100")

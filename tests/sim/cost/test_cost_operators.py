@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.operator_families import synchronises
-from drkernel.sim.cost.operators import operator_cost, operator_work
+from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.operators import operator_cost, operator_work, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.spec import get_spec
 from tracing import TracedCall, model_module, trace

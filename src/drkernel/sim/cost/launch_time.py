@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drkernel.sim.cost.caches import L1_SHARE, SECTOR_BYTES, L2State, beyond, past_l1
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
-from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.reuse import L1_SHARE, SECTOR_BYTES, beyond, past_l1
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
@@ -35,7 +34,7 @@ TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
 level with cuBLAS (A100: 230 and 229 TFLOP/s at 3072, issue 3551 of triton-lang/triton); from Hopper on the copies lack
 warps of their own."""
 TRITON_FP32_DOT_SHARE = 0.88
-"""The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``gemm.py``)."""
+"""The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``products.py``)."""
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_BYTES_PER_CLOCK = 128.0

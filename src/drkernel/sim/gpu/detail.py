@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.records import CostEstimate

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.operator_families import synchronises
-from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.operators import operator_cost, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
 from drkernel.sim.gpu.pricing import price_launch
