@@ -22,8 +22,7 @@ class L2State:
     The state starts empty, as after a flush. Writes are cached for later reads but cost device-memory bandwidth at
     once: a benchmark's flush leaves the cache full of dirty lines, so every line written evicts one, and on H100
     kernels of any size take (read + written) / bandwidth plus a constant (Liger-Kernel's published rows). What is read
-    pushes the flush's lines out as well, as far as the kernels that write have not: on A100 what only reads takes 13 to
-    15 us more from 30 MB on (TritonBench's published rows of ``mean``).
+    pushes the flush's lines out as well (:func:`_pushed_out`).
     """
 
     def __init__(self, spec: GPUSpec) -> None:
@@ -69,8 +68,8 @@ class L2State:
 
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
-        out = min(self._dirty, self._read)
-        pushed, self._dirty = max(0.0, out - self._written), max(0.0, self._dirty - max(out, self._written))
+        pushed = _pushed_out(self._dirty, self._read, self._written)
+        self._dirty = max(0.0, self._dirty - max(min(self._dirty, self._read), self._written))
         value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
         return value
 
@@ -88,6 +87,22 @@ class L2State:
         self._held.clear()
         self._used = self._writeback = self._read = self._written = 0.0
         self._dirty = self.capacity
+
+
+def _pushed_out(dirty: float, read: float, written: float) -> float:
+    """Bytes of ``dirty`` lines that a kernel writes back beyond as many as it writes itself.
+
+    Everything that it moves takes a line, and a share of those were dirty; what it writes leaves as many behind. On
+    A100 the rest goes with the square of the reads' share (TritonBench's used rows from 30 MB on: all of the lines for
+    ``mean``, 0.4 of them for ``add``, a quarter for ``abs``). More written bytes never make a kernel faster.
+    """
+
+    def beyond_own(written: float) -> float:
+        moved = read + written
+        return min(dirty, moved) * (read / moved) ** 2 if moved else 0.0
+
+    fewer = min(written, max(0.0, dirty - read))  # from here on the share falls faster than written bytes rise
+    return max(beyond_own(written), fewer + beyond_own(fewer) - written)
 
 
 # ---- L1
@@ -181,3 +196,28 @@ def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSp
             shared += again
             per_sm += min(again, distinct * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0))
     return shared, per_sm
+
+
+def waiting_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+    """Share of the executions of loads that ask for anything, of those whose mask can be off as a whole."""
+    executed = dict(stats.executed)
+    beyond_text = {number: nbytes for number, _, nbytes, _ in stats.sites}
+    shares = {}
+    for index, count in executed.items():
+        block = profile.blocks[index]
+        maskable = {number for level in block.masked for number in level}
+        for load in block.loads:
+            whole = count * load.nbytes
+            if load.number in maskable and whole:
+                shares[load.number] = min(1.0, max(0.0, 1.0 + beyond_text.get(load.number, 0.0) / whole))
+    return shares
+
+
+def stored_elements(stats: LaunchStats, profile: KernelProfile) -> float:
+    """Bytes of all elements that stores write, those that are written again included."""
+    lanes_beyond = {number: lanes for number, _, _, lanes in stats.sites}
+    return sum(
+        max(0.0, count * store.own + min(0.0, lanes_beyond.get(store.number, 0.0)) * store.size)
+        for index, count in stats.executed
+        for store in profile.blocks[index].stores
+    )

@@ -7,7 +7,7 @@ block that never runs contributes nothing, and nothing is inferred from the text
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -23,6 +23,8 @@ VECTOR_BYTES = 16
 COMBINES = frozenset({"tt.reduce", "tt.scan"})
 _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
+_UNROLLED_OPERATIONS = 64
+"""operations of a loop's body up to which ptxas unrolls it"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 
@@ -55,6 +57,19 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Store:
+    """One ``tt.store`` of a block."""
+
+    number: int
+    nbytes: float
+    """that the text says it asks for, in whole sectors"""
+    own: float
+    """the bytes of its elements"""
+    size: int
+    """bytes of an element"""
+
+
+@dataclass(frozen=True)
 class BlockProfile:
     """One execution of one basic block."""
 
@@ -77,6 +92,11 @@ class BlockProfile:
     """of a loop that is pipelined for its products: ``levels`` of the loads that do not lead to one, and are not loaded
     ahead"""
     loads: tuple[Load, ...] = ()
+    stores: tuple[Store, ...] = ()
+    masked: tuple[tuple[int, ...], ...] = ()
+    """by level: its loads, where the mask of each can be off for all elements at once; none where one's cannot"""
+    unrolled: bool = False
+    """ptxas unrolls this loop and loads several iterations at once"""
     around: int = -1
     """number of the block in which the innermost loop around this one stands; -1: in none"""
     widest: int = 0
@@ -246,7 +266,10 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
     lanes: Counter[tuple[str, int]] = Counter()
     dots: Counter[tuple[str, int, int]] = Counter()
     last = _Reach()
+    by_level: defaultdict[int, list[Op]] = defaultdict(list)
     for op, after in steps_of(block, levels):
+        if op.name == "tt.load" or op.name.startswith("tt.atomic"):
+            by_level[after.level - 1].append(op)
         for unit, numel, count in lane_instructions(op, addresses):
             lanes[unit, numel] += count  # type: ignore[assignment]
         if op.name == "tt.dot":
@@ -261,6 +284,12 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         levels=tuple(levels),
         exposed=tuple(float(exposed[level]) for level in range(len(levels))) if exposed else (),
         loads=_loads(loads),
+        stores=tuple(map(_store, (op for op in block.ops if op.name == "tt.store"))),
+        masked=tuple(
+            tuple(op.number for op in some) if all(map(_masked_whole, some)) else ()
+            for some in (by_level[level] for level in range(len(levels)))
+        ),
+        unrolled=not pipelined and _unrolled(block),
         around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
@@ -349,6 +378,56 @@ def _loads(ops: list[Op]) -> tuple[Load, ...]:
         Load(op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)))
         for op in ops
     )  # fmt: skip
+
+
+def _store(op: Op) -> Store:
+    pointer = op.operands[0].type
+    size = elem_bytes(pointer.pointee or "i8")
+    return Store(op.number, float(counted_bytes(pointer)), float(pointer.numel * size), size)
+
+
+def _masked_whole(op: Op) -> bool:
+    """Whether a load has a mask of which one number decides: such a load may ask for nothing and wait for nothing."""
+    return op.name == "tt.load" and len(op.operands) > 1 and _has_whole(op.operands[1])
+
+
+def _has_whole(mask: Value, steps: int = 16) -> bool:
+    op = mask.op
+    if not mask.type.is_block or mask.type.numel == 1:
+        return op is None or op.name != "arith.constant"
+    if op is None or steps == 0:
+        return False
+    if op.name == "arith.andi":
+        return any(_has_whole(operand, steps - 1) for operand in op.operands)
+    return op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims") and _has_whole(op.operands[0], steps - 1)
+
+
+def _unrolled(block: BasicBlock) -> bool:
+    """Whether ptxas unrolls a loop and brings its loads forward: a short body of arithmetic and loads, no store or
+    barrier between them, and addresses that no loaded value decides."""
+    loop = block.parent
+    if loop is None or loop.name != "scf.for" or len(block.ops) > _UNROLLED_OPERATIONS:
+        return False
+    plain = ("arith.", "math.", "tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load")
+    plain = (*plain, "tt.extern_elementwise", "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield")
+    if not all(op.name.startswith(plain) for op in block.ops):
+        return False
+    given = {id(value): place for place, value in enumerate(block.args)}
+    yielded = block.ops[-1].operands if block.ops and block.ops[-1].name == "scf.yield" else []
+    ahead = [operand for op in block.ops if op.name == "tt.load" for operand in op.operands]
+    seen: set[int] = set()
+    while ahead:
+        value = ahead.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if id(value) in given and given[id(value)] > 0:  # after the counter
+            ahead.append(yielded[given[id(value)] - 1])
+        elif value.op is not None and value.op.block is block:
+            if value.op.name == "tt.load":
+                return False
+            ahead += value.op.operands
+    return bool(seen)
 
 
 def _around(block: BasicBlock, numbers: dict[int, int]) -> int:

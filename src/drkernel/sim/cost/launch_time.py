@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.caches import L1_SHARE, SECTOR_BYTES, L2State, beyond, past_l1
+from drkernel.sim.cost.caches import (
+    L1_SHARE,
+    SECTOR_BYTES,
+    L2State,
+    beyond,
+    past_l1,
+    stored_elements,
+    waiting_shares,
+)
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
@@ -39,10 +48,15 @@ THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
+UNROLLED = 4
+"""Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 PROGRAM_CYCLES = 700.0
 """From a program's dispatch to its first instruction and from its last store to the next program's dispatch."""
+DISPATCH_CYCLES = 1.09
+"""From one program's dispatch to the next one's on any SM (TritonBench's used rows of launches of up to 17 million
+programs of four elements, A100)."""
 DEPENDENT_CYCLES = 4.0
 """Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
 SHUFFLE_CYCLES = 25.0
@@ -177,16 +191,18 @@ def launch_cost(
         ),
         "atomics": _atomic_seconds(stats, profile, spec),
         "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
-        "dispatch": shape.programs / spec.clock_hz,
+        "dispatch": shape.programs * DISPATCH_CYCLES / spec.clock_hz,
     }
-    busy = max(parts.values())
+    # what streams waits once before it flows; chains have their own waits
+    fill = spec.dram_latency if stats.load_sectors else 0.0
+    busy = max(parts["chains"], fill + max(value for part, value in parts.items() if part != "chains"))
     seconds = spec.kernel_min + busy
     parts["fixed"] = spec.kernel_min
     ideal = _ideal(stats, spec)
     memory = max(parts["dram"], parts["l2"], parts["sm_memory"])
     bound: Bound = "latency"
     if busy > spec.kernel_min and busy > parts["chains"]:
-        bound = "memory" if memory >= busy else "compute"
+        bound = "memory" if memory >= busy - fill else "compute"
     return CostEstimate(
         seconds=seconds,
         dram_bytes=traffic.dram,
@@ -202,7 +218,7 @@ def _shape(
     stats: LaunchStats, profile: KernelProfile, spec: GPUSpec, num_warps: int, num_stages: int, resident: int
 ) -> LaunchShape:
     programs = max(float(stats.programs), 1.0)
-    alone = block_seconds(profile, num_warps, num_stages, spec)
+    alone = block_seconds(profile, num_warps, num_stages, spec, waiting_shares(stats, profile))
     classes = stats.classes or ((programs, stats.executed),)
     spread = Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes)
     nbytes = [sum(block.levels) for block in profile.blocks]
@@ -271,11 +287,13 @@ def _traffic(
         if written:
             l2.write(storage, written)
     dram += l2.take_writeback()
+    written = float(sum(written for _, _, written in stats.footprint))
+    dram += max(0.0, stored_elements(stats, profile) - written) * rereads_missing(unique + written, spec)
     frame, local = spilled
     spills = local * beyond(L1_SHARE * spec.smem_per_sm, frame * min(shape.most, shape.busiest))
     dram += spills * beyond(l2.capacity, frame * concurrent)
     atomics = stats.atomics * 8.0
-    moved = max(from_l2, unique) + max(stored, float(sum(written for _, _, written in stats.footprint)))
+    moved = max(from_l2, unique) + max(stored, written)
     return _Traffic(dram, moved + spills + atomics, asked + stored + local)
 
 
@@ -379,9 +397,40 @@ def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
 # ---- chains
 
 
-def block_seconds(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> list[float]:
-    """Seconds that one execution of each block takes a program that is alone on its SM."""
-    return [_block_chain(block, num_warps, num_stages, spec) for block in profile.blocks]
+def block_seconds(
+    profile: KernelProfile,
+    num_warps: int,
+    num_stages: int,
+    spec: GPUSpec,
+    waiting: Mapping[int, float] = MappingProxyType({}),
+) -> list[float]:
+    """Seconds that one execution of each block takes a program that is alone on its SM.
+
+    Args:
+        profile: of the kernel.
+        num_warps: of a program.
+        num_stages: of the launch.
+        spec: the device.
+        waiting: share of executions of a load that ask for anything, where it may ask for nothing.
+    """
+    threads = num_warps * spec.warp_size
+    waits = [_waits(block, threads, spec, waiting, UNROLLED if block.unrolled else 1) for block in profile.blocks]
+    seconds = [_block_chain(*each, num_warps, num_stages, spec) for each in zip(profile.blocks, waits, strict=True)]
+    for block, wait in zip(profile.blocks, waits, strict=True):
+        if block.unrolled:  # each entry waits once in full
+            seconds[block.around] += _waits(block, threads, spec, waiting) - wait
+    return seconds
+
+
+def _waits(block: BlockProfile, threads: int, spec: GPUSpec, waiting: Mapping[int, float], together: int = 1) -> float:
+    """Seconds that an execution waits for its loads, one level after the other, where so many executions load at
+    once."""
+    total = 0.0
+    for place, nbytes in enumerate(block.levels):
+        numbers = block.masked[place] if place < len(block.masked) else ()
+        share = max([waiting.get(number, 1.0) for number in numbers], default=1.0)
+        total += share * _rounds(together * nbytes, threads) / together * spec.dram_latency
+    return total
 
 
 def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
@@ -389,14 +438,13 @@ def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: 
     return tuple(seconds * spec.clock_hz for seconds in block_seconds(profile, num_warps, num_stages, spec))
 
 
-def _block_chain(block: BlockProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
+def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, then arithmetic, then lane
     exchanges.
 
     Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
     threads = num_warps * spec.warp_size
-    waits = [_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.levels]
     alone = _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
@@ -407,9 +455,9 @@ def _block_chain(block: BlockProfile, num_warps: int, num_stages: int, spec: GPU
     work += block.reductions * exchange / spec.clock_hz
     stages = block.stages or num_stages
     if not block.pipelined or stages < 2:
-        return sum(waits) + work
+        return waits + work
     exposed = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.exposed if nbytes)
-    return max(sum(waits) / (stages - 1), work + exposed)
+    return max(waits / (stages - 1), work + exposed)
 
 
 def _rounds(nbytes: float, threads: int) -> float:
