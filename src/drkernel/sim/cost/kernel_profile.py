@@ -34,7 +34,7 @@ Lanes = tuple[tuple[str, int, float], ...]
 
 @dataclass(frozen=True)
 class Dot:
-    """All products of one block on one unit and of one shape."""
+    """One product of a block."""
 
     unit: str
     operations: float
@@ -42,6 +42,9 @@ class Dot:
     """of the result; the full tensor rate from Hopper on takes 64 for every four warps"""
     elements: int
     """of the result"""
+    crossed: float = 0.0
+    """elements of operands that shared memory gives one by one: those that do not lie along the sum, of other than 16
+    bits, which alone ``ldmatrix`` and ``wgmma`` transpose"""
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,9 @@ def dot_of(op: Op) -> Dot:
     unit, operations = work_of(op)
     result = op.results[0].type
     rows = (result.shape or (1, 1))[-2] if len(result.shape or ()) == 2 else 1
-    return Dot(unit, operations, rows, result.numel)
+    sums = zip(op.operands[:2], (-1, -2), strict=True)
+    crossed = sum(float(value.type.numel) for value, axis in sums if _crossed(value, axis))
+    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0)
 
 
 def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
@@ -264,7 +269,7 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
     stages, pipelined = _pipelining(block)
     ahead = _leading_to_products(block) if pipelined and stages is None else None
     lanes: Counter[tuple[str, int]] = Counter()
-    dots: Counter[tuple[str, int, int]] = Counter()
+    dots: list[Dot] = []
     last = _Reach()
     by_level: defaultdict[int, list[Op]] = defaultdict(list)
     for op, after in steps_of(block, levels):
@@ -273,8 +278,7 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         for unit, numel, count in lane_instructions(op, addresses):
             lanes[unit, numel] += count  # type: ignore[assignment]
         if op.name == "tt.dot":
-            dot = dot_of(op)
-            dots[dot.unit, dot.rows, dot.elements] += dot.operations  # type: ignore[assignment]
+            dots.append(dot_of(op))
         if op.name == "tt.load" and ahead is not None and id(op) not in ahead:
             exposed[after.level - 1] += _nbytes(op)  # type: ignore[assignment]
         last = last.beside(after)
@@ -294,12 +298,64 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
         depth=last.depth,
-        dots=tuple(Dot(unit, float(count), rows, elements) for (unit, rows, elements), count in dots.items()),
+        dots=tuple(dots),
         serial=any(_in_series(op) for op in block.ops if op.name == "tt.dot"),
         pipelined=pipelined,
         stages=stages,
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
     )
+
+
+def _crossed(value: Value, axis: int) -> bool:
+    """Whether an operand comes from memory in which its neighbours along ``axis``, that of the sum, are not beside each
+    other, in elements that are not transposed by hardware."""
+    if elem_bytes(value.type.elem) == 2:
+        return False
+    op = value.op
+    while op is not None and op.name != "tt.load" and len(op.operands) == 1 and op.results[0].type.is_block:
+        axis = -3 - axis if op.name == "tt.trans" else axis  # of two dimensions
+        op = op.operands[0].op
+    if op is None or op.name != "tt.load" or len(op.operands[0].type.shape or ()) != 2:
+        return False
+    return _step(op.operands[0], 2 + axis) == "other" and _step(op.operands[0], -axis - 1) == "beside"
+
+
+def _step(value: Value, axis: int, steps: int = 48) -> str:
+    """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
+    shape, op = value.type.shape, value.op
+    if not shape or shape[axis] == 1:
+        return "same"
+    if steps == 0:
+        return "other"
+    if op is None:
+        start = _start(value)
+        return _step(start, axis, steps - 1) if start is not None else "other"
+    if op.name == "tt.make_range":
+        return "beside"
+    if op.name in ("tt.splat", "arith.constant"):
+        return "same"
+    if op.name == "tt.expand_dims":
+        new = int(op.attrs.get("axis", "0"))
+        return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1)
+    kinds = [_step(operand, axis, steps - 1) for operand in op.operands]
+    if all(kind == "same" for kind in kinds):
+        return "same"
+    if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
+        return kinds[0]
+    if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
+        return "beside"
+    return "other"
+
+
+def _start(value: Value) -> Value | None:
+    """The value that a loop's argument has before the loop."""
+    for user in value.uses:
+        block, loop = user.block, user.block.parent if user.block is not None else None
+        if block is not None and loop is not None and loop.name == "scf.for":
+            for place, argument in enumerate(block.args[1:]):
+                if argument is value and 3 + place < len(loop.operands):
+                    return loop.operands[3 + place]
+    return None
 
 
 def steps_of(block: BasicBlock, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:

@@ -50,6 +50,8 @@ L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 UNROLLED = 4
 """Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
+PERMUTES = 0.75
+"""Instructions that put a byte in its place among four."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 PROGRAM_CYCLES = 700.0
@@ -59,6 +61,9 @@ DISPATCH_CYCLES = 1.09
 programs of four elements, A100)."""
 DEPENDENT_CYCLES = 4.0
 """Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
+LONE_WARP_CYCLES = 1.5
+"""Clocks from one instruction of a warp to its next where its program is alone: of those that come next few are
+independent (TritonBench's used rows of chains of programs, A100)."""
 SHUFFLE_CYCLES = 25.0
 """One step of a reduction across lanes: a shuffle and the operation behind it."""
 BARRIER_CYCLES = 80.0
@@ -391,7 +396,20 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
 
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
-    return sum(dot.operations / dot_rate(dot, threads, spec) for dot in block.dots)
+    return sum(dot.operations / dot_rate(dot, threads, spec) + _crossing(dot, threads, spec) for dot in block.dots)
+
+
+def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """Seconds of the loads, and of the permutes of bytes, that bring operands the other way round.
+
+    They are instructions of the warps that wait for them. With ``mma.sync`` two rows of warps load the same operand,
+    for ``wgmma`` it is turned once, in shared memory (ptxas 12.8, products of 64 to 128 rows).
+    """
+    if not dot.crossed:
+        return 0.0
+    each = 1.0 + (PERMUTES if dot.unit in ("tensor_int8", "tensor_fp8") else 0.0)
+    twice = mma_sync_share(spec) == 1.0 and threads >= 4 * spec.warp_size
+    return dot.crossed * each * (2.0 if twice else 1.0) * spec.sm_count / unit_rate("int", spec)
 
 
 # ---- chains
@@ -445,7 +463,7 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
     Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
     threads = num_warps * spec.warp_size
-    alone = _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
+    alone = LONE_WARP_CYCLES * _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
