@@ -15,10 +15,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.operator_families import synchronises
-from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.operators import in_order, operator_cost, read_only, synchronises
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.gpu.datafree.records import RECURRENT, recurrent_results

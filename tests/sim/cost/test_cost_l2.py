@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pytest
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.spec import get_spec
 
 SPEC = get_spec("h100")
@@ -51,7 +51,8 @@ def test_it_agrees_with_a_line_cache_on_whole_tensor_streams() -> None:
             exact += misses
             modelled += state.read(storage, count * size) / size
     assert modelled == pytest.approx(exact, rel=0.15)
-    assert state.take_writeback() / size == pytest.approx(written)
+    pushed = state.take_writeback() / size - written  # the flush's lines, as far as reads push them out
+    assert 0 <= pushed <= lines
 
 
 def test_what_was_just_written_is_read_for_free_when_it_fits() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
-from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch_time import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate

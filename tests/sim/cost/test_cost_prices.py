@@ -9,7 +9,7 @@ import torch
 
 import drkernel.sim.gpu.device_journal as journal
 import drkernel.sim.gpu.pricing as pricing
-from drkernel.sim.cost.operator_families import FAMILIES, UNPRICED, base_name
+from drkernel.sim.cost.operators import FAMILIES, UNPRICED, base_name
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, rule_of
 from drkernel.sim.spec import get_spec

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from drkernel.sim.cost.arithmetic import NAMES
-from drkernel.sim.cost.gemm import gemm_unit
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.operator_families import FAMILIES, base_name
-from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.operators import FAMILIES, base_name, operator_cost
+from drkernel.sim.cost.pointwise import NAMES
+from drkernel.sim.cost.products import gemm_unit
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from operator_battery import META, ON_HOST, TRIES, Draw

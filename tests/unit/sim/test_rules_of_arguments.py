@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from drkernel.sim.cost.call import MetaCall, Unpriced
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.records import MetaCall, TensorMeta, Unpriced
 from drkernel.sim.cost.transforms import factorisation
 from drkernel.sim.gpu.argument_checks import _check_numbers, _groups
 from drkernel.sim.script import LaunchRow

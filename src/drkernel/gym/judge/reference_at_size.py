@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge.modelled_timing import host_modes
-from drkernel.sim.cost.arguments import by_name
+from drkernel.sim.cost.operators import by_name
 from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree, OperatorCall

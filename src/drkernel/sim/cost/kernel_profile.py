@@ -7,7 +7,7 @@ block that never runs contributes nothing, and nothing is inferred from the text
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -23,6 +23,8 @@ VECTOR_BYTES = 16
 COMBINES = frozenset({"tt.reduce", "tt.scan"})
 _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
+_UNROLLED_OPERATIONS = 64
+"""operations of a loop's body up to which ptxas unrolls it"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 
@@ -32,7 +34,7 @@ Lanes = tuple[tuple[str, int, float], ...]
 
 @dataclass(frozen=True)
 class Dot:
-    """All products of one block on one unit and of one shape."""
+    """One product of a block."""
 
     unit: str
     operations: float
@@ -40,6 +42,9 @@ class Dot:
     """of the result; the full tensor rate from Hopper on takes 64 for every four warps"""
     elements: int
     """of the result"""
+    crossed: float = 0.0
+    """elements of operands that shared memory gives one by one: those that do not lie along the sum, of other than 16
+    bits, which alone ``ldmatrix`` and ``wgmma`` transpose"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,19 @@ class Load:
     """that the text says it asks for, in whole sectors"""
     array: int
     """loads of one block with the same number start from the same pointer"""
+
+
+@dataclass(frozen=True)
+class Store:
+    """One ``tt.store`` of a block."""
+
+    number: int
+    nbytes: float
+    """that the text says it asks for, in whole sectors"""
+    own: float
+    """the bytes of its elements"""
+    size: int
+    """bytes of an element"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,11 @@ class BlockProfile:
     """of a loop that is pipelined for its products: ``levels`` of the loads that do not lead to one, and are not loaded
     ahead"""
     loads: tuple[Load, ...] = ()
+    stores: tuple[Store, ...] = ()
+    masked: tuple[tuple[int, ...], ...] = ()
+    """by level: its loads, where the mask of each can be off for all elements at once; none where one's cannot"""
+    unrolled: bool = False
+    """ptxas unrolls this loop and loads several iterations at once"""
     around: int = -1
     """number of the block in which the innermost loop around this one stands; -1: in none"""
     widest: int = 0
@@ -235,7 +258,9 @@ def dot_of(op: Op) -> Dot:
     unit, operations = work_of(op)
     result = op.results[0].type
     rows = (result.shape or (1, 1))[-2] if len(result.shape or ()) == 2 else 1
-    return Dot(unit, operations, rows, result.numel)
+    sums = zip(op.operands[:2], (-1, -2), strict=True)
+    crossed = sum(float(value.type.numel) for value, axis in sums if _crossed(value, axis))
+    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0)
 
 
 def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
@@ -244,14 +269,16 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
     stages, pipelined = _pipelining(block)
     ahead = _leading_to_products(block) if pipelined and stages is None else None
     lanes: Counter[tuple[str, int]] = Counter()
-    dots: Counter[tuple[str, int, int]] = Counter()
+    dots: list[Dot] = []
     last = _Reach()
+    by_level: defaultdict[int, list[Op]] = defaultdict(list)
     for op, after in steps_of(block, levels):
+        if op.name == "tt.load" or op.name.startswith("tt.atomic"):
+            by_level[after.level - 1].append(op)
         for unit, numel, count in lane_instructions(op, addresses):
             lanes[unit, numel] += count  # type: ignore[assignment]
         if op.name == "tt.dot":
-            dot = dot_of(op)
-            dots[dot.unit, dot.rows, dot.elements] += dot.operations  # type: ignore[assignment]
+            dots.append(dot_of(op))
         if op.name == "tt.load" and ahead is not None and id(op) not in ahead:
             exposed[after.level - 1] += _nbytes(op)  # type: ignore[assignment]
         last = last.beside(after)
@@ -261,16 +288,74 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         levels=tuple(levels),
         exposed=tuple(float(exposed[level]) for level in range(len(levels))) if exposed else (),
         loads=_loads(loads),
+        stores=tuple(map(_store, (op for op in block.ops if op.name == "tt.store"))),
+        masked=tuple(
+            tuple(op.number for op in some) if all(map(_masked_whole, some)) else ()
+            for some in (by_level[level] for level in range(len(levels)))
+        ),
+        unrolled=not pipelined and _unrolled(block),
         around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
         depth=last.depth,
-        dots=tuple(Dot(unit, float(count), rows, elements) for (unit, rows, elements), count in dots.items()),
+        dots=tuple(dots),
         serial=any(_in_series(op) for op in block.ops if op.name == "tt.dot"),
         pipelined=pipelined,
         stages=stages,
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
     )
+
+
+def _crossed(value: Value, axis: int) -> bool:
+    """Whether an operand comes from memory in which its neighbours along ``axis``, that of the sum, are not beside each
+    other, in elements that are not transposed by hardware."""
+    if elem_bytes(value.type.elem) == 2:
+        return False
+    op = value.op
+    while op is not None and op.name != "tt.load" and len(op.operands) == 1 and op.results[0].type.is_block:
+        axis = -3 - axis if op.name == "tt.trans" else axis  # of two dimensions
+        op = op.operands[0].op
+    if op is None or op.name != "tt.load" or len(op.operands[0].type.shape or ()) != 2:
+        return False
+    return _step(op.operands[0], 2 + axis) == "other" and _step(op.operands[0], -axis - 1) == "beside"
+
+
+def _step(value: Value, axis: int, steps: int = 48) -> str:
+    """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
+    shape, op = value.type.shape, value.op
+    if not shape or shape[axis] == 1:
+        return "same"
+    if steps == 0:
+        return "other"
+    if op is None:
+        start = _start(value)
+        return _step(start, axis, steps - 1) if start is not None else "other"
+    if op.name == "tt.make_range":
+        return "beside"
+    if op.name in ("tt.splat", "arith.constant"):
+        return "same"
+    if op.name == "tt.expand_dims":
+        new = int(op.attrs.get("axis", "0"))
+        return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1)
+    kinds = [_step(operand, axis, steps - 1) for operand in op.operands]
+    if all(kind == "same" for kind in kinds):
+        return "same"
+    if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
+        return kinds[0]
+    if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
+        return "beside"
+    return "other"
+
+
+def _start(value: Value) -> Value | None:
+    """The value that a loop's argument has before the loop."""
+    for user in value.uses:
+        block, loop = user.block, user.block.parent if user.block is not None else None
+        if block is not None and loop is not None and loop.name == "scf.for":
+            for place, argument in enumerate(block.args[1:]):
+                if argument is value and 3 + place < len(loop.operands):
+                    return loop.operands[3 + place]
+    return None
 
 
 def steps_of(block: BasicBlock, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:
@@ -349,6 +434,56 @@ def _loads(ops: list[Op]) -> tuple[Load, ...]:
         Load(op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)))
         for op in ops
     )  # fmt: skip
+
+
+def _store(op: Op) -> Store:
+    pointer = op.operands[0].type
+    size = elem_bytes(pointer.pointee or "i8")
+    return Store(op.number, float(counted_bytes(pointer)), float(pointer.numel * size), size)
+
+
+def _masked_whole(op: Op) -> bool:
+    """Whether a load has a mask of which one number decides: such a load may ask for nothing and wait for nothing."""
+    return op.name == "tt.load" and len(op.operands) > 1 and _has_whole(op.operands[1])
+
+
+def _has_whole(mask: Value, steps: int = 16) -> bool:
+    op = mask.op
+    if not mask.type.is_block or mask.type.numel == 1:
+        return op is None or op.name != "arith.constant"
+    if op is None or steps == 0:
+        return False
+    if op.name == "arith.andi":
+        return any(_has_whole(operand, steps - 1) for operand in op.operands)
+    return op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims") and _has_whole(op.operands[0], steps - 1)
+
+
+def _unrolled(block: BasicBlock) -> bool:
+    """Whether ptxas unrolls a loop and brings its loads forward: a short body of arithmetic and loads, no store or
+    barrier between them, and addresses that no loaded value decides."""
+    loop = block.parent
+    if loop is None or loop.name != "scf.for" or len(block.ops) > _UNROLLED_OPERATIONS:
+        return False
+    plain = ("arith.", "math.", "tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load")
+    plain = (*plain, "tt.extern_elementwise", "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield")
+    if not all(op.name.startswith(plain) for op in block.ops):
+        return False
+    given = {id(value): place for place, value in enumerate(block.args)}
+    yielded = block.ops[-1].operands if block.ops and block.ops[-1].name == "scf.yield" else []
+    ahead = [operand for op in block.ops if op.name == "tt.load" for operand in op.operands]
+    seen: set[int] = set()
+    while ahead:
+        value = ahead.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if id(value) in given and given[id(value)] > 0:  # after the counter
+            ahead.append(yielded[given[id(value)] - 1])
+        elif value.op is not None and value.op.block is block:
+            if value.op.name == "tt.load":
+                return False
+            ahead += value.op.operands
+    return bool(seen)
 
 
 def _around(block: BasicBlock, numbers: dict[int, int]) -> int:

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from drkernel.sim.cost.caches import (
+    L1_SHARE,
+    SECTOR_BYTES,
+    L2State,
+    beyond,
+    past_l1,
+    stored_elements,
+    waiting_shares,
+)
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
-from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.reuse import L1_SHARE, SECTOR_BYTES, beyond, past_l1
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
@@ -35,17 +43,27 @@ TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
 level with cuBLAS (A100: 230 and 229 TFLOP/s at 3072, issue 3551 of triton-lang/triton); from Hopper on the copies lack
 warps of their own."""
 TRITON_FP32_DOT_SHARE = 0.88
-"""The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``gemm.py``)."""
+"""The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``products.py``)."""
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
+UNROLLED = 4
+"""Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
+PERMUTES = 0.75
+"""Instructions that put a byte in its place among four."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 PROGRAM_CYCLES = 700.0
 """From a program's dispatch to its first instruction and from its last store to the next program's dispatch."""
+DISPATCH_CYCLES = 1.09
+"""From one program's dispatch to the next one's on any SM (TritonBench's used rows of launches of up to 17 million
+programs of four elements, A100)."""
 DEPENDENT_CYCLES = 4.0
 """Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
+LONE_WARP_CYCLES = 1.5
+"""Clocks from one instruction of a warp to its next where its program is alone: of those that come next few are
+independent (TritonBench's used rows of chains of programs, A100)."""
 SHUFFLE_CYCLES = 25.0
 """One step of a reduction across lanes: a shuffle and the operation behind it."""
 BARRIER_CYCLES = 80.0
@@ -178,16 +196,18 @@ def launch_cost(
         ),
         "atomics": _atomic_seconds(stats, profile, spec),
         "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
-        "dispatch": shape.programs / spec.clock_hz,
+        "dispatch": shape.programs * DISPATCH_CYCLES / spec.clock_hz,
     }
-    busy = max(parts.values())
+    # what streams waits once before it flows; chains have their own waits
+    fill = spec.dram_latency if stats.load_sectors else 0.0
+    busy = max(parts["chains"], fill + max(value for part, value in parts.items() if part != "chains"))
     seconds = spec.kernel_min + busy
     parts["fixed"] = spec.kernel_min
     ideal = _ideal(stats, spec)
     memory = max(parts["dram"], parts["l2"], parts["sm_memory"])
     bound: Bound = "latency"
     if busy > spec.kernel_min and busy > parts["chains"]:
-        bound = "memory" if memory >= busy else "compute"
+        bound = "memory" if memory >= busy - fill else "compute"
     return CostEstimate(
         seconds=seconds,
         dram_bytes=traffic.dram,
@@ -203,7 +223,7 @@ def _shape(
     stats: LaunchStats, profile: KernelProfile, spec: GPUSpec, num_warps: int, num_stages: int, resident: int
 ) -> LaunchShape:
     programs = max(float(stats.programs), 1.0)
-    alone = block_seconds(profile, num_warps, num_stages, spec)
+    alone = block_seconds(profile, num_warps, num_stages, spec, waiting_shares(stats, profile))
     classes = stats.classes or ((programs, stats.executed),)
     spread = Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes)
     nbytes = [sum(block.levels) for block in profile.blocks]
@@ -272,11 +292,13 @@ def _traffic(
         if written:
             l2.write(storage, written)
     dram += l2.take_writeback()
+    written = float(sum(written for _, _, written in stats.footprint))
+    dram += max(0.0, stored_elements(stats, profile) - written) * rereads_missing(unique + written, spec)
     frame, local = spilled
     spills = local * beyond(L1_SHARE * spec.smem_per_sm, frame * min(shape.most, shape.busiest))
     dram += spills * beyond(l2.capacity, frame * concurrent)
     atomics = stats.atomics * 8.0
-    moved = max(from_l2, unique) + max(stored, float(sum(written for _, _, written in stats.footprint)))
+    moved = max(from_l2, unique) + max(stored, written)
     return _Traffic(dram, moved + spills + atomics, asked + stored + local)
 
 
@@ -374,15 +396,59 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
 
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
-    return sum(dot.operations / dot_rate(dot, threads, spec) for dot in block.dots)
+    return sum(dot.operations / dot_rate(dot, threads, spec) + _crossing(dot, threads, spec) for dot in block.dots)
+
+
+def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """Seconds of the loads, and of the permutes of bytes, that bring operands the other way round.
+
+    They are instructions of the warps that wait for them. With ``mma.sync`` two rows of warps load the same operand,
+    for ``wgmma`` it is turned once, in shared memory (ptxas 12.8, products of 64 to 128 rows).
+    """
+    if not dot.crossed:
+        return 0.0
+    each = 1.0 + (PERMUTES if dot.unit in ("tensor_int8", "tensor_fp8") else 0.0)
+    twice = mma_sync_share(spec) == 1.0 and threads >= 4 * spec.warp_size
+    return dot.crossed * each * (2.0 if twice else 1.0) * spec.sm_count / unit_rate("int", spec)
 
 
 # ---- chains
 
 
-def block_seconds(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> list[float]:
-    """Seconds that one execution of each block takes a program that is alone on its SM."""
-    return [_block_chain(block, num_warps, num_stages, spec) for block in profile.blocks]
+def block_seconds(
+    profile: KernelProfile,
+    num_warps: int,
+    num_stages: int,
+    spec: GPUSpec,
+    waiting: Mapping[int, float] = MappingProxyType({}),
+) -> list[float]:
+    """Seconds that one execution of each block takes a program that is alone on its SM.
+
+    Args:
+        profile: of the kernel.
+        num_warps: of a program.
+        num_stages: of the launch.
+        spec: the device.
+        waiting: share of executions of a load that ask for anything, where it may ask for nothing.
+    """
+    threads = num_warps * spec.warp_size
+    waits = [_waits(block, threads, spec, waiting, UNROLLED if block.unrolled else 1) for block in profile.blocks]
+    seconds = [_block_chain(*each, num_warps, num_stages, spec) for each in zip(profile.blocks, waits, strict=True)]
+    for block, wait in zip(profile.blocks, waits, strict=True):
+        if block.unrolled:  # each entry waits once in full
+            seconds[block.around] += _waits(block, threads, spec, waiting) - wait
+    return seconds
+
+
+def _waits(block: BlockProfile, threads: int, spec: GPUSpec, waiting: Mapping[int, float], together: int = 1) -> float:
+    """Seconds that an execution waits for its loads, one level after the other, where so many executions load at
+    once."""
+    total = 0.0
+    for place, nbytes in enumerate(block.levels):
+        numbers = block.masked[place] if place < len(block.masked) else ()
+        share = max([waiting.get(number, 1.0) for number in numbers], default=1.0)
+        total += share * _rounds(together * nbytes, threads) / together * spec.dram_latency
+    return total
 
 
 def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
@@ -390,15 +456,14 @@ def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: 
     return tuple(seconds * spec.clock_hz for seconds in block_seconds(profile, num_warps, num_stages, spec))
 
 
-def _block_chain(block: BlockProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
+def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, then arithmetic, then lane
     exchanges.
 
     Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
     threads = num_warps * spec.warp_size
-    waits = [_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.levels]
-    alone = _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
+    alone = LONE_WARP_CYCLES * _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
@@ -408,9 +473,9 @@ def _block_chain(block: BlockProfile, num_warps: int, num_stages: int, spec: GPU
     work += block.reductions * exchange / spec.clock_hz
     stages = block.stages or num_stages
     if not block.pipelined or stages < 2:
-        return sum(waits) + work
+        return waits + work
     exposed = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.exposed if nbytes)
-    return max(sum(waits) / (stages - 1), work + exposed)
+    return max(waits / (stages - 1), work + exposed)
 
 
 def _rounds(nbytes: float, threads: int) -> float:

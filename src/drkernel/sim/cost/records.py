@@ -1,12 +1,14 @@
-"""The inputs and outputs of the cost model: tensors by metadata alone, and modelled times."""
+"""The records of the cost model: tensors by metadata alone, an operator call, kernels as work, modelled times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
+from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
 ITEM_BYTES = {
@@ -134,3 +136,143 @@ def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
         kernels=sum(item.kernels for item in items),
         unpriced=next((item.unpriced for item in items if item.unpriced), ""),
     )
+
+
+@dataclass(frozen=True)
+class Access:
+    """One kernel's use of one storage.
+
+    ``nbytes`` is the footprint; ``passes`` how often it streams; ``requested`` the total bytes requested from L2
+    (default ``nbytes * passes``), which uncoalesced access increases.
+    """
+
+    storage: int
+    nbytes: float
+    write: bool = False
+    passes: float = 1.0
+    requested: float | None = None
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes that cross between the SMs and L2."""
+        return self.nbytes * self.passes if self.requested is None else self.requested
+
+
+class Grid(NamedTuple):
+    """How a family of kernels fills an SM."""
+
+    threads: int = 256
+    """of a block"""
+    resident: int = 8
+    """blocks on one SM"""
+    ahead: float = 64.0
+    """bytes that one thread keeps outstanding"""
+
+
+USUAL = Grid()
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """One kernel, described by what it moves and computes.
+
+    ``blocks`` and ``grid`` are its parallelism. ``reuse_window``
+    bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
+    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) is the degree to which memory and
+    arithmetic overlap, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions
+    that a thread has ready: a vector unit needs 16 / ilp warps per SM to be full (four schedulers, four clocks of
+    latency).
+    """
+
+    name: str
+    accesses: tuple[Access, ...]
+    flops: dict[str, float] = field(default_factory=dict)
+    blocks: float = 1e9
+    grid: Grid = USUAL
+    memory_efficiency: float = 1.0
+    compute_efficiency: float = 1.0
+    compute_seconds: float | None = None
+    reuse_window: float = 0.0
+    imbalance: float = 1.0
+    ilp: float = 2.0
+    overlap: float = 1.0
+    serial_seconds: float = 0.0
+    atomic_seconds: float = 0.0
+    fixed_kernels: int = 1
+
+
+# ---- operator calls
+
+
+@dataclass(frozen=True)
+class MetaCall:
+    """An ATen operator on tensors of which only the metadata is known.
+
+    ``base`` is its name without overload and trailing underscore; ``inputs`` are the tensors that it reads, in the
+    order of its schema, ``outputs`` its results; ``given`` its arguments by name (only numbers, booleans and lists of
+    them are used). ``conv_tf32`` says that fp32 convolutions round their operands to TF32.
+    """
+
+    base: str
+    overload: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    spec: GPUSpec
+    given: Mapping[str, Any] = field(default_factory=dict)
+    conv_tf32: bool = True
+
+    @property
+    def first(self) -> TensorMeta:
+        """The first tensor of the call."""
+        return (self.inputs or self.outputs)[0]
+
+    @property
+    def out(self) -> TensorMeta:
+        """The first result (the first input when there is none)."""
+        return (self.outputs or self.inputs)[0]
+
+    def number(self, name: str, default: float) -> float:
+        """A numeric argument."""
+        value = self.given.get(name)
+        return default if not isinstance(value, (int, float)) else value
+
+    def numbers(self, name: str) -> list[int] | None:
+        """A list-of-integers argument (a lone integer becomes a list of one); None when absent."""
+        value = self.given.get(name)
+        if isinstance(value, bool) or value is None:
+            return None
+        if isinstance(value, int):
+            return [value]
+        if isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value):
+            return list(value)
+        return None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean argument."""
+        value = self.given.get(name)
+        return bool(value) if isinstance(value, (bool, int)) else default
+
+    def axis(self, meta: TensorMeta, name: str = "dim", default: int = -1) -> int:
+        """The dimension of ``meta`` that an argument names, counted from the front."""
+        rank = max(1, len(meta.shape))
+        return int(self.number(name, default)) % rank
+
+
+class Unpriced(Exception):
+    """There is no model of this operator's kernels; the message says what is missing."""
+
+
+def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0) -> Access:
+    """Return the access of a kernel that reads a tensor ``passes`` times; ``waste`` > 1 requests more from L2 than it
+    uses (uncoalesced)."""
+    return Access(meta.storage, meta.nbytes, passes=passes, requested=meta.nbytes * passes * waste)
+
+
+def write(meta: TensorMeta) -> Access:
+    """Return the access of a kernel that writes a tensor once."""
+    return Access(meta.storage, meta.nbytes, write=True)
+
+
+def scratch(nbytes: float, write: bool = False) -> Access:
+    """Return the access to working memory of the library itself."""
+    return Access(-2, nbytes, write=write)

@@ -7,11 +7,9 @@ busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and ea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE, L2State
-from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.caches import EFFECTIVE_L2_SHARE, L2State
+from drkernel.sim.cost.records import Access, CostEstimate, KernelWork, TensorMeta
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
@@ -22,69 +20,6 @@ VECTOR_ISSUE_SHARE = 0.5
 """Share of the fp32 peak that element-wise code can issue: the peak counts a fused multiply-add as two."""
 SM_BANDWIDTH_SHARE = 0.7
 """Share of an SM's L2 port (bytes per clock) that one SM alone reaches."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """One kernel's use of one storage.
-
-    ``nbytes`` is the footprint; ``passes`` how often it streams; ``requested`` the total bytes requested from L2
-    (default ``nbytes * passes``), which uncoalesced access increases.
-    """
-
-    storage: int
-    nbytes: float
-    write: bool = False
-    passes: float = 1.0
-    requested: float | None = None
-
-    @property
-    def l2_bytes(self) -> float:
-        """Bytes that cross between the SMs and L2."""
-        return self.nbytes * self.passes if self.requested is None else self.requested
-
-
-class Grid(NamedTuple):
-    """How a family of kernels fills an SM."""
-
-    threads: int = 256
-    """of a block"""
-    resident: int = 8
-    """blocks on one SM"""
-    ahead: float = 64.0
-    """bytes that one thread keeps outstanding"""
-
-
-USUAL = Grid()
-
-
-@dataclass(frozen=True)
-class KernelWork:
-    """One kernel, described by what it moves and computes.
-
-    ``blocks`` and ``grid`` are its parallelism. ``reuse_window``
-    bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
-    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) is the degree to which memory and
-    arithmetic overlap, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions
-    that a thread has ready: a vector unit needs 16 / ilp warps per SM to be full (four schedulers, four clocks of
-    latency).
-    """
-
-    name: str
-    accesses: tuple[Access, ...]
-    flops: dict[str, float] = field(default_factory=dict)
-    blocks: float = 1e9
-    grid: Grid = USUAL
-    memory_efficiency: float = 1.0
-    compute_efficiency: float = 1.0
-    compute_seconds: float | None = None
-    reuse_window: float = 0.0
-    imbalance: float = 1.0
-    ilp: float = 2.0
-    overlap: float = 1.0
-    serial_seconds: float = 0.0
-    atomic_seconds: float = 0.0
-    fixed_kernels: int = 1
 
 
 def rereads_missing(window: float, spec: GPUSpec) -> float:
@@ -205,3 +140,23 @@ def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:
     """Seconds at data-sheet peaks."""
     rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
     return max((count / rates[unit] for unit, count in work.flops.items()), default=0.0)
+
+
+# ---- atomic updates of library kernels
+
+
+UPDATE_BYTES = 2 * 64.0
+"""L2 bandwidth that one scattered update takes, as ``launch_time.py`` has it: what an atomic unit reads and
+writes. PyTorch's kernels issue their updates one element at a time."""
+
+
+def scattered_updates(target: TensorMeta, updates: float, spec: GPUSpec) -> tuple[Access, float]:
+    """Return the access of ``updates`` atomic additions spread over ``target``, and the seconds that the atomic units
+    take.
+
+    Which addresses are hit depends on values, which a price must not know, so they are assumed to be evenly spread.
+    """
+    touched = min(float(target.nbytes), updates * target.itemsize)
+    access = Access(target.storage, touched, write=True, requested=updates * target.itemsize)
+    busiest = updates / max(1.0, float(target.elements)) * spec.atomic_same_address
+    return access, max(busiest, updates * UPDATE_BYTES / spec.l2_bandwidth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound, Owner, Profile, ProfileRow, Timing

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
-from drkernel.sim.cost.roofline import Access, Grid, KernelWork
+from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, Unpriced, read, scratch, write
 
 # ---- Fourier transforms
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.gpu.device_journal import (

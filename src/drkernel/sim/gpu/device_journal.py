@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
-from drkernel.sim.cost.operator_families import synchronises
-from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.operators import operator_cost, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.cost.arguments import in_order, read_only
+from drkernel.sim.cost.operators import in_order, read_only
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.dataflow import DataFlow

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
-from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch_time import block_cycles, blocks_per_sm, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate

@@ -1,0 +1,223 @@
+"""What reads find in caches: L2, one state shared by launches and operators, so that cached chains cost the same; of a
+launch's reads, what comes from L1."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+
+from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
+from drkernel.sim.spec import GPUSpec
+from ttir_executor.results import LaunchStats
+
+EFFECTIVE_L2_SHARE = 0.6
+"""Share of the nominal capacity that one kernel's stream can expect to keep: lines are duplicated between the two
+partitions of A100 and H100 and replacement is not exact LRU (Lam 2023: latency on H100 rises well before 50 MB)."""
+
+
+class L2State:
+    """Least-recently-used residency by storage, in bytes.
+
+    The state starts empty, as after a flush. Writes are cached for later reads but cost device-memory bandwidth at
+    once: a benchmark's flush leaves the cache full of dirty lines, so every line written evicts one, and on H100
+    kernels of any size take (read + written) / bandwidth plus a constant (Liger-Kernel's published rows). What is read
+    pushes the flush's lines out as well (:func:`_pushed_out`).
+    """
+
+    def __init__(self, spec: GPUSpec) -> None:
+        self.capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
+        self._held: OrderedDict[int, float] = OrderedDict()
+        self._writeback = 0.0
+        self._used = 0.0
+        self._dirty = self.capacity
+        self._read = self._written = 0.0
+
+    def read(self, storage: int, nbytes: float) -> float:
+        """Read ``nbytes`` of a storage; returns the bytes that must come from device memory."""
+        resident = min(self._held.get(storage, 0.0), nbytes)
+        # A stream longer than the cache evicts its own head before it is read again.
+        hits = resident if nbytes <= self.capacity else resident * self.capacity / nbytes
+        self._insert(storage, nbytes)
+        self._read += nbytes - hits
+        return nbytes - hits
+
+    def write(self, storage: int, nbytes: float) -> None:
+        """Write ``nbytes`` of a storage; the same amount goes to device memory."""
+        self._writeback += nbytes
+        self._written += nbytes
+        self._insert(storage, nbytes)
+
+    def _insert(self, storage: int, nbytes: float) -> None:
+        before = self._held.pop(storage, 0.0)
+        kept = max(before, min(nbytes, self.capacity))
+        self._held[storage] = kept
+        self._used += kept - before
+        excess = self._used - self.capacity
+        while excess > 0 and len(self._held) > 1:
+            victim, total = next(iter(self._held.items()))
+            if victim == storage:
+                break
+            out = min(excess, total)
+            self._used -= out
+            excess -= out
+            if total > out:
+                self._held[victim] = total - out
+            else:
+                del self._held[victim]
+
+    def take_writeback(self) -> float:
+        """Bytes written to device memory since the last call, those of the flush among them."""
+        pushed = _pushed_out(self._dirty, self._read, self._written)
+        self._dirty = max(0.0, self._dirty - max(min(self._dirty, self._read), self._written))
+        value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
+        return value
+
+    def forget(self, storage: int) -> None:
+        """Forget a storage whose memory was freed."""
+        self._used -= self._held.pop(storage, 0.0)
+
+    def drop(self, is_dead: Callable[[int], bool]) -> None:
+        """Forget every storage for which ``is_dead`` holds."""
+        for storage in [key for key in self._held if is_dead(key)]:
+            self.forget(storage)
+
+    def flush(self) -> None:
+        """Empty the cache."""
+        self._held.clear()
+        self._used = self._writeback = self._read = self._written = 0.0
+        self._dirty = self.capacity
+
+
+def _pushed_out(dirty: float, read: float, written: float) -> float:
+    """Bytes of ``dirty`` lines that a kernel writes back beyond as many as it writes itself.
+
+    Everything that it moves takes a line, and a share of those were dirty; what it writes leaves as many behind. On
+    A100 the rest goes with the square of the reads' share (TritonBench's used rows from 30 MB on: all of the lines for
+    ``mean``, 0.4 of them for ``add``, a quarter for ``abs``). More written bytes never make a kernel faster.
+    """
+
+    def beyond_own(written: float) -> float:
+        moved = read + written
+        return min(dirty, moved) * (read / moved) ** 2 if moved else 0.0
+
+    fewer = min(written, max(0.0, dirty - read))  # from here on the share falls faster than written bytes rise
+    return max(beyond_own(written), fewer + beyond_own(fewer) - written)
+
+
+# ---- L1
+
+
+SECTOR_BYTES = 32
+L1_SHARE = 0.25
+"""Share of an SM's shared memory and L1 assumed to hold repeated reads."""
+L1_WINDOW_SHARE = 0.75
+"""The same for reads that are repeated by the next load or the one after it."""
+
+
+def beyond(capacity: float, needed: float) -> float:
+    """Share of accesses that miss a level of ``capacity`` when ``needed`` bytes are in use."""
+    return 0.0 if needed <= capacity else 1.0 - capacity / needed
+
+
+def past_l1(
+    stats: LaunchStats, profile: KernelProfile, resident: float, on_sm: float, spec: GPUSpec
+) -> tuple[float, float]:
+    """Return (bytes of loads that reach L2, those of them that a program re-reads after all it read before).
+
+    What a program re-reads comes from L1 as far as its SM's L1 holds what was read in between: everything that the
+    ``resident`` programs read (``on_sm``, their share of all work), or two loads of theirs where one block loads from
+    the same array again and again. Small storages that every program re-reads (weights of a norm) stay in L1, too.
+    """
+    asked = stats.load_sectors * SECTOR_BYTES
+    first = asked / max(1.0, stats.own_passes)
+    held = L1_SHARE * spec.smem_per_sm
+    near = min(asked - first, _near(stats, profile, first))
+    far = (asked - first - near) * beyond(held, first * on_sm)
+    widest = max([profile.blocks[index].widest for index, _ in stats.executed], default=0)
+    pair = min(first * on_sm, 2.0 * SECTOR_BYTES * resident * widest)
+    again = far + near * beyond(L1_WINDOW_SHARE * spec.smem_per_sm, pair)
+    shared, per_sm = _shared(stats, profile, held, spec)
+    return first - shared + min(shared, per_sm) + again, far
+
+
+def _near(stats: LaunchStats, profile: KernelProfile, first: float) -> float:
+    """Bytes that loads ask for of what the load before, or the one before it, has fetched: the taps of a window.
+
+    Of the loads of one block from one array all but the largest may be such. What a whole run of a loop asks for beyond
+    the distinct bytes of all programs (``first``) is no more than what runs of it repeat; so a second run over the same
+    data repeats nothing that is near, however a loop is unrolled.
+    """
+    executed = dict(stats.executed)
+    asked_of = _asked(stats, profile)
+    whole = sum(asked_of.values())
+    scale = stats.load_sectors * SECTOR_BYTES / whole if whole else 0.0
+    total = 0.0
+    for index in executed:
+        block = profile.blocks[index]
+        by_array: defaultdict[int, list[float]] = defaultdict(list)
+        for load in block.loads:
+            by_array[load.array].append(asked_of[load.number] * scale)
+        asked = sum(map(sum, by_array.values()))
+        runs = _runs(block, executed, stats.programs)
+        total += max(0.0, min(asked - sum(map(max, by_array.values())), asked - runs * first))
+    return total
+
+
+def _asked(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+    """Bytes that each load asks for over the launch, by the number of the operation."""
+    beyond_text = {number: nbytes for number, _, nbytes, _ in stats.sites}
+    return {
+        load.number: max(0.0, count * load.nbytes + beyond_text.get(load.number, 0.0))
+        for index, count in stats.executed
+        for load in profile.blocks[index].loads
+    }
+
+
+def _runs(block: BlockProfile, executed: dict[int, float], programs: int) -> float:
+    """How often a program begins the loop that a block is in; at least once."""
+    return max(1.0, executed.get(block.around, 0.0) / max(1, programs)) if block.around >= 0 else 1.0
+
+
+def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSpec) -> tuple[float, float]:
+    """(bytes of small storages that programs read again after others, those that an SM's first program brings).
+
+    Each storage by what loads ask of it.
+    """
+    asked: defaultdict[int, float] = defaultdict(float)
+    storage = {number: base for number, base, _, _ in stats.sites}
+    for number, nbytes in _asked(stats, profile).items():
+        asked[storage.get(number, -1)] += nbytes / max(1.0, stats.own_passes)
+    shared = per_sm = 0.0
+    for base, read, _ in stats.footprint:
+        distinct = math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES
+        if read <= held and base != -1:
+            again = min(max(0.0, asked[base] - distinct), distinct * max(0.0, stats.programs - 1.0))
+            shared += again
+            per_sm += min(again, distinct * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0))
+    return shared, per_sm
+
+
+def waiting_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+    """Share of the executions of loads that ask for anything, of those whose mask can be off as a whole."""
+    executed = dict(stats.executed)
+    beyond_text = {number: nbytes for number, _, nbytes, _ in stats.sites}
+    shares = {}
+    for index, count in executed.items():
+        block = profile.blocks[index]
+        maskable = {number for level in block.masked for number in level}
+        for load in block.loads:
+            whole = count * load.nbytes
+            if load.number in maskable and whole:
+                shares[load.number] = min(1.0, max(0.0, 1.0 + beyond_text.get(load.number, 0.0) / whole))
+    return shares
+
+
+def stored_elements(stats: LaunchStats, profile: KernelProfile) -> float:
+    """Bytes of all elements that stores write, those that are written again included."""
+    lanes_beyond = {number: lanes for number, _, _, lanes in stats.sites}
+    return sum(
+        max(0.0, count * store.own + min(0.0, lanes_beyond.get(store.number, 0.0)) * store.size)
+        for index, count in stats.executed
+        for store in profile.blocks[index].stores
+    )
