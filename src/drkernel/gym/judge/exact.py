@@ -35,7 +35,7 @@ from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.wire.tape import Tape
-from drkernel.tasks.cost import ScaleLimits
+from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
@@ -297,8 +297,10 @@ def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
-    """The reference at a small size, if that has the weights of the task's own."""
+    """The reference at a small size, if that has the weights of the task's own; None where it was checked at one."""
     try:
+        if estimate(side.reference).over(SMALL) <= 1:
+            return None
         sizing = thin_sizing(request.task, SMALL)
         if inputs_only(request.task, sizing) and sizing.source != side.reference.source:
             return ExpectedSide(request, sizing.source)
