@@ -58,6 +58,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_FARM].close()
 
 
+def _slow_are_wanted(config: pytest.Config) -> bool:
+    return "not slow" not in config.option.markexpr
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Build no slow test that nobody has asked for: there are thousands."""
+    slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", ()) if isinstance(mark, pytest.Mark))
+    return [] if slow and not _slow_are_wanted(collector.config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The same for slow parameters, but for one where all are: no parameters at all would be a test that is skipped."""
+    if _slow_are_wanted(metafunc.config):
+        return
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        values, ids = mark.args[1] if len(mark.args) > 1 else None, mark.kwargs.get("ids")
+        if isinstance(values, list) and not isinstance(ids, (list, tuple)):
+            values[:] = [value for value in values if not _is_slow(value)] or values[:1]
+
+
+def _is_slow(value: object) -> bool:
+    return any(mark.name == "slow" for mark in getattr(value, "marks", ()))
+
+
 def pytest_collection_finish() -> None:
     """Look at what was collected for garbage never again."""
     gc.collect()

@@ -257,8 +257,9 @@ def run(checkout: Path, at: Path, python: Path, work: Path, chosen: list[Place],
     assert count < 256
     if not root.exists():
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "build", "dist")
+        shutil.rmtree(work / "copying", ignore_errors=True)
         shutil.copytree(checkout, work / "copying", symlinks=True, ignore=ignored)
-        (work / "tmp").mkdir()
+        (work / "tmp").mkdir(exist_ok=True)
         (work / "tmp").chmod(0o1777)
         (work / "switch").write_bytes(bytes(256))
         (work / "switch").chmod(0o666)
@@ -273,6 +274,8 @@ def run(checkout: Path, at: Path, python: Path, work: Path, chosen: list[Place],
                 edits[present[number]].append((begin, end, switched))
         for file, spans in edits.items():
             (work / "copying" / file).write_text(_importing(edited(texts[file], spans)))
+        (work / "copying/benchmarks").mkdir(exist_ok=True)
+        shutil.copy(__file__, work / "copying/benchmarks/mutants.py")  # this one, whatever the checkout has
         (work / "copying/src/drkernel/_reach.py").write_text(PROBE.format(path=str(work / "switch")))
         (work / "plan.json").write_text(json.dumps({"files": present, "work": str(work), "seconds": seconds}))
         (work / "copying").rename(root)
@@ -333,7 +336,7 @@ class Measurement:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         by_folder: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in session.items:
-            by_folder["/".join(item.nodeid.split("/")[:2])].append(item)
+            by_folder["/".join(Path(item.nodeid.split("::")[0]).parent.parts[:2])].append(item)
         for folder in sorted(by_folder, key=lambda name: (name.endswith(("e2e", "gym")), name.endswith("box"), name)):
             self._look(folder, by_folder[folder])
         return True
