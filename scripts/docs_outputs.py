@@ -1,8 +1,8 @@
 """Make the outputs and pictures that pages of docs/ show anew: ``make outputs``.
 
 A block below ``$ drkernel eval``, ``sim`` or ``solve`` is written where it is no longer what the command prints
-(tests/e2e/test_page_commands.py checks the same); lines that a page leaves out (``...``) stay left out. The picture of a
-page needs a Chromium. Results pages and their pictures come from the commands that stand on them.
+(tests/e2e/test_page_commands.py checks the same); lines that a page leaves out (``...``) stay left out. Pictures
+need a Chromium. Results pages and their pictures come from the commands that stand on them.
 """
 
 import argparse
