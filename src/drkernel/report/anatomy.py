@@ -148,7 +148,7 @@ def _roof(axes: Axes, spec: GPUSpec, name: str, peak: float) -> str:
 AROUND = 3
 """lines shown on either side when the enclosing function is unknown"""
 STACK = ("dram", "l2", "sm_memory", "compute", "atomics", "chains", "dispatch", "fixed", "host")
-COLOURS = {name: f"var(--c{k})" for k, name in enumerate(STACK, 1)} | {"host": "var(--line)"}
+COLOURS = {name: f"var(--of-{name})" for name in STACK} | {"host": "var(--line)"}
 _OF_BOUND = {"memory": "dram", "compute": "compute", "latency": "chains"}
 
 Read = Callable[[str], Sequence[str]]
