@@ -11,7 +11,7 @@ WORKERS ?= 2
 FAST ?= fail
 GPU ?= cuda:0
 
-.PHONY: env test test-unit test-slow test-verl test-gpu lint quickstart docs release matrix clean
+.PHONY: env test test-unit test-slow test-verl test-gpu lint quickstart docs outputs release matrix clean
 
 env: $(VENV)/.done
 
@@ -60,6 +60,10 @@ quickstart: env
 # the documents as a site, in site/
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# outputs of commands and pictures on the pages, made anew (pictures need a Chromium)
+outputs: env
+	$(BIN)/python scripts/docs_outputs.py
 
 # sdists and wheels of both packages into dist/, checked in a clean environment outside of the checkout
 release:

@@ -366,13 +366,11 @@ one place a kind and kernel, chosen by a hash. KernelBench's rule: five draws of
 simulated GPU, which also stops at illegal addresses. *Numeric*: this project's checked calls at the declared precision.
 *Exact*: with [exact verification](../exact.md).
 
-*Equivalent* are mutants that are no fault at these sizes: proved equal in every element, or the honest kernel's answers
-bit by bit (a mask, where sizes are multiples of a block, keeps nothing away).
-*Precision* is what remains of mutants that round and change nothing else (proved, and within the tolerance): the other
-columns count faults alone, by how many are missed.
+Left out of the table: mutants that are no fault at these sizes (proved equal in every element, or the honest kernel's
+answers bit by bit), and those that round and change nothing else. Columns count the faults that are missed.
 
-| fault | mutants | equivalent | precision | faults | KernelBench | numeric | exact |
-|---|--:|--:|--:|--:|--:|--:|--:|
+| fault | faults | KernelBench | numeric | exact |
+|---|--:|--:|--:|--:|
 {table}
 
 {missed}
@@ -405,7 +403,8 @@ def page(rows: list[Row], path: Path) -> str:
             numeric=sum(row.numeric == "correct" for row in faults),
             exact=sum(row.numeric == "correct" and row.exact != "differs" for row in faults),
         )  # fmt: skip
-        lines.append(f"| {fault} | " + " | ".join(map(str, totals.values())) + " |")
+        shown = [totals[name] for name in ("faults", "kernelbench", "numeric", "exact")]
+        lines.append(f"| {fault} | " + " | ".join(map(str, shown)) + " |")
     open_ = [row for row in rows if kind_of(row) == "fault" and row.numeric == "correct" and row.exact != "differs"]
     said = [f"- {row.kernel}, line {row.line}, {row.fault}: {row.exact or 'not compared'}, {row.why}" for row in open_]
     count = totals["faults"]

@@ -176,7 +176,7 @@ def table(results: dict[str, Row], turns: int) -> str:
     lines = ["| search | turns | best so far, fast_1.2 | last turn | still playing | context read | tokens spent |"]
     lines.append("|---|---:|---|---:|---:|---:|---:|")
     for name, row in results.items():
-        for turn in sorted({turn for turn in (5, 10, turns) if turn <= turns}):
+        for turn in (turns,):
             figures = row["summary"]["per_turn"][turn - 1]
             best, last = figures["best"][PLOTTED], figures["last"][PLOTTED]
             read = row["read"][turn - 1]

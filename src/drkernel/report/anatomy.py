@@ -148,7 +148,7 @@ def _roof(axes: Axes, spec: GPUSpec, name: str, peak: float) -> str:
 AROUND = 3
 """lines shown on either side when the enclosing function is unknown"""
 STACK = ("dram", "l2", "sm_memory", "compute", "atomics", "chains", "dispatch", "fixed", "host")
-COLOURS = {name: f"var(--c{k})" for k, name in enumerate(STACK, 1)} | {"host": "var(--line)"}
+COLOURS = {name: f"var(--of-{name})" for name in STACK} | {"host": "var(--line)"}
 _OF_BOUND = {"memory": "dram", "compute": "compute", "latency": "chains"}
 
 Read = Callable[[str], Sequence[str]]
@@ -224,9 +224,10 @@ def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({}
     return Anatomy(detail, occupancy_text(detail), limits, listings, rest, tuple(_lowered(ttir or "", read)))
 
 
-PLACE = re.compile(r'^#(\w+) = loc\((?:.*?"(/[^"]+)":(\d+):\d+|.*?#(\w+))')
-"""a place of TTIR's table of places: a line of a file, or made of another place"""
-AT = re.compile(r" loc\(#(\w+)\)$")
+PLACE = re.compile(r'^#(\w+) = loc\((?:"([^"]+)":(\d+):\d+\)|.*#(\w+)\)+)')
+"""a place of TTIR's table of places: a line of a file, or made of another place (of several, the last: the caller's)"""
+AT = re.compile(r" loc\(.*?#(\w+)\)+$")
+PLACES = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
 
 
 def _lowered(ttir: str, read: Read) -> Iterable[LoweredLine]:
@@ -236,15 +237,15 @@ def _lowered(ttir: str, read: Read) -> Iterable[LoweredLine]:
         if known := PLACE.match(line):
             places[known[1]] = (known[2], int(known[3])) if known[2] else known[4]
     found: list[tuple[tuple[str, int], list[str]]] = []
-    for line in ttir.splitlines():
+    for line in filter(lambda line: line.strip() and not line.startswith("#"), ttir.splitlines()):
         at = AT.search(line)
         where: tuple[str, int] | str | None = at[1] if at else None
         for _ in places:
             where = places.get(where) if isinstance(where, str) else where
         if isinstance(where, tuple) and (not found or found[-1][0] != where):
             found.append((where, []))
-        if found and line.strip() and not line.startswith("#"):
-            found[-1][1].append(AT.sub("", line))
+        if found:
+            found[-1][1].append(PLACES.sub("", line))
     files = dict.fromkeys(file for (file, _), _ in found)
     shown = {file: coloured("\n".join(line.rstrip("\n") for line in read(file))) for file in files}
     for (file, number), lines in found:

@@ -81,8 +81,10 @@ def excerpt(source: str | None, line: int | None, around: int = 2) -> list[tuple
     shown = coloured(source) if source and line else []
     if not line or not 1 <= line <= len(shown):
         return []
-    first = max(1, line - around)
-    return [(n, text, n == line) for n, text in enumerate(shown[first - 1 : line + around], first)]
+    first, last = max(1, line - around), min(len(shown), line + around)
+    while last > line and not shown[last - 1].strip():
+        last -= 1
+    return [(n, text, n == line) for n, text in enumerate(shown[first - 1 : last], first)]
 
 
 Shown = tuple[str, str, str, dict[str, Any] | None, list[tuple[int, Markup, bool]]]
@@ -152,7 +154,7 @@ def _pairs(left: range, right: range) -> Iterator[tuple[int | None, int | None]]
 
 
 WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 64, 14, 14, 46
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 18, 46
 FEW = 16
 """Most points of a curve whose points are marked; those of longer ones show under the pointer."""
 PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))

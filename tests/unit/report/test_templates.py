@@ -12,7 +12,7 @@ from jinja2 import UndefinedError
 from rich.console import Console
 
 from drkernel.report import verdict as verdict_view
-from drkernel.report.render import Curve, line_plot, render
+from drkernel.report.render import Curve, line_plot, render, stacked_plot
 from drkernel.report.verdict import against, page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
@@ -108,6 +108,23 @@ def test_no_band_lies_over_a_curve():
     drawn = line_plot(lines)
     assert ">1.5<" not in drawn and ">2<" in drawn  # turns are whole
     assert drawn.count("<polygon") == 2 and drawn.rindex("<polygon") < drawn.index("<polyline")
+
+
+def test_a_curve_tells_its_values_and_a_baseline_is_drawn():
+    long = line_plot([Curve("loss", range(40), [float(k) for k in range(40)])], guide_y=20.0)
+    assert "<title>loss: 7, 7</title>" in long and long.count('class="dot hidden"') == 40 and 'class="guide"' in long
+    assert 'class="guide"' not in line_plot([Curve("loss", [0, 1], [0.0, 1.0])], guide_y=20.0)  # outside the frame
+    assert line_plot([Curve("loss", [], [])]) == "" == stacked_plot([], {})
+    shares = stacked_plot([1, 2], {"correct": [0.25, 1.0], "hack": [0.75, 0.0]}, x_label="turn")
+    assert "<title>turn 1: correct 25%, hack 75%</title>" in shares and "<title>turn 2: correct 100%</title>" in shares
+
+
+def test_a_finding_stands_beside_the_line_that_it_names():
+    found = Finding(kind="out_of_bounds", severity="bug", message="no", evidence={"line": 2})
+    verdict = hostile().model_copy(update={"findings": (found,)})
+    text = page(verdict, task=Task(id="t", reference="pass"), candidate="one = 1\ntwo = 2\nthree = 3", profile=None)
+    findings = text.partition('class="full findings"')[2].partition("</table>")[0]
+    assert re.sub(r"<[^>]*>", "", findings.partition('class="hit">')[2]).startswith("   2  two = 2")
 
 
 def test_no_row_claims_more_than_its_roof():

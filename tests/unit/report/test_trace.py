@@ -2,11 +2,12 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from drkernel.report.sim import trace_of_run, write_trace
+from drkernel.report.sim import page, trace_of_run, write_trace
 from drkernel.sim.script import ScriptReport, run_script
 
 SCRIPT = """
@@ -67,6 +68,22 @@ def test_bars_follow_the_modelled_clock_and_do_not_overlap(trace: dict, report: 
     seconds = {row.name: row.seconds for row in report.profile.rows}
     own = sum(bar["dur"] for bar in bars if bar["name"] == "double")
     assert own == pytest.approx(1e6 * seconds["double"])  # the format counts in microseconds
+
+
+def test_a_slice_has_grid_configuration_and_bytes(trace: dict) -> None:
+    bars = _bars(trace)
+    for bar in bars["own kernels"]:
+        said = bar["args"]
+        assert said["grid"] == "5x1x1" and said["BLOCK"] == "1024" and said["warps"] == "4" and said["bytes"] > 0
+    assert "grid" not in bars["PyTorch"][0]["args"] and bars["PyTorch"][0]["args"]["bytes"] > 0
+
+
+def test_the_page_shows_each_source_line_beside_its_ir(report: ScriptReport) -> None:
+    text = re.sub(r"<[^>]*>", "", page(report))
+    shown = text.partition("source beside Triton&#39;s IR")[2] or text.partition("source beside Triton's IR")[2]
+    load = shown.index("tt.load")
+    assert "tl.store(out + at, 2 * tl.load(x + at" in shown[:load] and " loc(" not in shown
+    assert "ttir" not in report.model_dump_json()
 
 
 def test_every_event_is_one_that_perfetto_reads(trace: dict) -> None:
