@@ -200,7 +200,11 @@ def batch_norm(call: MetaCall) -> list[KernelWork]:
     if training:
         work.append(_moments(call.base, source, float(channels)))
     flops = {"fp32": 8.0 * elements, "int": 2.0 * elements}
-    work.append(streaming(call.base, [read(source), *small, write(out)], elements, flops, 0.95))
+    apply = streaming(call.base, [read(source), *small, write(out)], elements, flops, 0.95)
+    if not training:  # PyTorch's own kernel: a block a channel and sample, whose threads load one element at a time
+        blocks = max(1.0, elements / max(1, math.prod(source.shape[2:])))
+        apply = replace(apply, blocks=blocks, grid=Grid(512, 4, float(source.itemsize)))
+    work.append(apply)
     return work
 
 
