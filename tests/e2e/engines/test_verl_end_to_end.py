@@ -66,7 +66,7 @@ def write_recipe(directory, **changes):
         "rollout": {"tasks": 2, "samples": 4, "context": 480,
                     "sampling": {"max_tokens": 24, "rows": 16, "stop_at_fence": False}},
         "rl": {"steps": STEPS, "learner": {"lr": 3e-3, "advantage": {"name": "otb"}, "rejection": {"name": "prs"},
-                                           "scale": 24.0}},
+                                           "scale": 24.0, "kl_coefficient": 0.01}},
         "evaluation": {"every": 100, "tasks": 1, "samples": 1},
         "verl": {"gpus": 1, "workers": 1, "save_every": -1},
     }  # fmt: skip
@@ -125,6 +125,7 @@ def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
     for step in range(1, STEPS + 1):
         row = rows[step]
         print({key: round(row[key], 6) for key in ("drkernel/reward", "actor/pg_loss", "actor/grad_norm")})
+        assert abs(row["actor/kl_loss"]) < 1e-6 if step == 1 else row["actor/kl_loss"] > 1e-6
         assert 0 < row["drkernel/reward"] < 1 and (row["actor/grad_norm"] > 0 or refill)
         turns = (8, 16) if tree is None else (12, 12)  # 2 first and 4 second answers of a prompt, each counted once
         assert turns[0] <= row["drkernel/turns"] <= turns[1] and row["drkernel/grader_failed"] == 0
@@ -140,6 +141,7 @@ def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
 
 
 def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_path, judge):
+    """The reference of the KL penalty stays the policy that RL began with."""
     write_recipe(tmp_path, verl__save_every=1, rl__steps=INTERRUPTED_STEPS)
     saved = tmp_path / "tiny" / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
 
@@ -161,6 +163,7 @@ def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_p
     process.wait()
     wait_for(lambda: not alive(tmp_path), 120)
     assert trained(tmp_path)[0] == done + 1
+    assert logged(tmp_path)[done + 1]["actor/kl_loss"] > 1e-6
     done = int(saved.read_text())
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     assert int(saved.read_text()) == INTERRUPTED_STEPS and not alive(tmp_path)

@@ -144,6 +144,17 @@ class Adapter(rollout_base.BaseRollout):
         await self.server.load.remote(items, global_steps)
 
 
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """FSDP on the CPU."""
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        """verl has a reference wait in pinned memory beside a GPU; without one nothing can be pinned."""
+        only, self.engine_config.forward_only = self.engine_config.forward_only, False
+        module = super()._build_fsdp_module(module)
+        self.engine_config.forward_only = only
+        return module
+
+
 RolloutReplicaRegistry.register(ROLLOUT, lambda: Replica)
 rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{Adapter.__module__}.{Adapter.__name__}"
-EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)

@@ -176,7 +176,8 @@ def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[It
     read = plays * max(0.0, length - turns * answer)
     # of a causal mask half is computed: scores and sums of `length / 2` tokens on average
     forward = 2.0 * shape.parameters + 2.0 * shape.layers * shape.heads * shape.head_dim * length
-    passes = 5 if recipe.policy.checkpoint_activations else 4
+    again, reference = recipe.policy.checkpoint_activations, learner_of(recipe).kl_coefficient > 0
+    passes = 4 + again + reference
     rate = max(1, terms.judge_gpus) * terms.judge_rate
     trained = f"{gpus} GPUs / {terms.gpu_flops / 1e12:g} TFLOP/s"
     return (
@@ -196,9 +197,9 @@ def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[It
         Item(
             "learning",
             passes * forward * plays * length / (gpus * terms.gpu_flops),
-            f"{passes} forward passes' work (old log-probabilities 1, loss 1, gradient 2"
-            f"{', computed again 1' if passes == 5 else ''}) x {plays * length:,.0f} tokens x {_flops(forward)} FLOP "
-            f"(2 x {_count(shape.parameters)}, the rest attention) / {trained}",
+            f"{passes} forward passes' work (old log-probabilities 1, {'reference 1, ' if reference else ''}loss 1, "
+            f"gradient 2{', computed again 1' if again else ''}) x {plays * length:,.0f} tokens x "
+            f"{_flops(forward)} FLOP (2 x {_count(shape.parameters)}, the rest attention) / {trained}",
         ),
     )
 

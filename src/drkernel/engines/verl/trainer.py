@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,13 +17,18 @@ import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.workers.utils.padding import response_from_nested, response_to_nested
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import no_padding_2_padding, response_from_nested, response_to_nested
 
 from drkernel.engines.verl.turns import teach, unpack
 from drkernel.registry import Method
+from drkernel.rl.maths.losses import KL, kl_penalty
 from drkernel.rl.run.learner import LearnerConfig, uninformative
 from drkernel.rl.run.rollout import make_shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
@@ -42,6 +48,12 @@ class KernelTrainer(PPOTrainerSync):
         self.learner = LearnerConfig.model_validate(terms["learner"])
         self.shape = make_shape(Method.model_validate(terms["shape"]))
         self.seed, self.planned = int(terms["seed"]), int(terms["planned"])
+
+    def on_init_end(self) -> None:
+        """Hand the loss with our KL penalty to the workers, where the recipe has one."""
+        super().on_init_end()
+        if self.learner.kl_coefficient:
+            self.actor_rollout_wg.set_loss_fn(penalised_loss(self.config, self.learner))
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Also ask for Σπ² of every token, which OTB weighs with."""
@@ -82,11 +94,38 @@ class KernelTrainer(PPOTrainerSync):
             "response_mask": lesson.mask_BT.to(torch.int64),
             "loss_mask": lesson.mask_BT.to(torch.int64),
             "rollout_is_weights": lesson.weights_BT,
+            "drkernel_shares": lesson.shares_BT,
         }
         fields = {name: response_to_nested(values, nested) for name, values in columns.items()}
         return tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch))
         )
+
+
+def penalised_loss(config: Any, learner: LearnerConfig) -> Any:
+    """Return verl's loss with our KL penalty in the place of its own, which knows no turns and cuts k3 off at 10."""
+    plain = OmegaConf.merge(config.actor_rollout_ref.actor, {"use_kl_loss": False})
+    return partial(
+        _penalised_loss, config=omega_conf_to_dataclass(plain), kl=learner.kl, coefficient=learner.kl_coefficient
+    )
+
+
+def _penalised_loss(
+    model_output: Any, data: TensorDict, dp_group: Any = None, *, config: Any, kl: KL, coefficient: float
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    loss, metrics = ppo_loss(config, model_output, data, dp_group)
+    now_BT = no_padding_2_padding(model_output["log_probs"], data)
+    columns = data.select("response_mask", "ref_log_prob", "drkernel_shares").to_padded_tensor()
+    mask_BT = columns["response_mask"].bool()
+    gap_BT = torch.where(mask_BT, now_BT - columns["ref_log_prob"], 0.0)
+    penalty = agg_loss(
+        kl_penalty(gap_BT, torch.zeros_like(gap_BT), kl) * columns["drkernel_shares"],
+        mask_BT,
+        config.loss_agg_mode,
+        **config.global_batch_info,
+    )
+    metrics["kl_loss"] = Metric(value=penalty, aggregation=AggregationType.SUM)
+    return loss + coefficient * penalty, metrics
 
 
 class RefillingBuffer(ReplayBuffer):

@@ -56,6 +56,7 @@ def settings_of(section: dict[str, Any]) -> VerlSettings:
 PLUGIN = "drkernel.engines.verl.plugin"
 LOSSES = {"clipped": "vanilla", "reinforce": "gpg", "cispo": "cispo"}
 """Our losses, and those of verl that compute the same."""
+REFERENCE = "actor_rollout_ref.ref."
 
 TRANSLATED = (
     "name", "runs", "seed", "policy.model", "policy.dtype", "policy.device", "policy.lora",
@@ -63,14 +64,15 @@ TRANSLATED = (
     "rollout.refill",
     "rollout.sampling", "rollout.context", "rollout.dtype", "rl.steps", "rl.learner.lr", "rl.learner.weight_decay",
     "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule", "rl.learner.updates", "rl.learner.passes",
-    "rl.learner.micro_tokens", "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature",
-    "evaluation.top_p", "evaluation.seed", "checkpoint.keep", "plugins", "sinks", "verl",
+    "rl.learner.micro_tokens", "rl.learner.kl", "rl.learner.kl_coefficient", "evaluation.every", "evaluation.tasks",
+    "evaluation.samples", "evaluation.temperature", "evaluation.top_p", "evaluation.seed", "checkpoint.keep", "plugins",
+    "sinks", "verl",
 )  # fmt: skip
 """Keys with counterparts among verl's."""
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
     "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
-    "rl.learner.scale", "rollout.shape",
+    "rl.learner.scale", "rl.learner.speed_after", "rollout.shape",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
@@ -96,9 +98,6 @@ REFUSED = {
     "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
     "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
-    "rl.learner.kl_coefficient": "verl aggregates a KL term over trajectories, not over turns",
-    "rl.learner.kl": "verl aggregates a KL term over trajectories, not over turns",
-    "rl.learner.speed_after": "verl's workers see no whole group when they count rewards",
     "budget_minutes": "verl runs its steps; set it to null",
 }
 """Keys whose every value but the default (of ``stop_at_fence``: False) is refused, and why."""
@@ -235,19 +234,19 @@ def _actor(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
     low = recipe.policy.dtype == "bf16"
     at = "actor_rollout_ref.actor."
     arithmetic = "bf16" if low else "fp32"
+    arithmetics = {
+        "strategy": "fsdp2",
+        "model_dtype": "fp32",  # master weights
+        "dtype": "bfloat16" if low else "float32",
+        "mixed_precision": {"param_dtype": arithmetic, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+        "param_offload": terms.offload,
+        "use_torch_compile": not cpu,
+    }
     return {
         at + "strategy": "fsdp2",
-        at + "fsdp_config.strategy": "fsdp2",
-        at + "fsdp_config.model_dtype": "fp32",  # master weights
-        at + "fsdp_config.dtype": "bfloat16" if low else "float32",
-        at + "fsdp_config.mixed_precision": {
-            "param_dtype": arithmetic,
-            "reduce_dtype": "fp32",
-            "buffer_dtype": "fp32",
-        },
-        at + "fsdp_config.param_offload": terms.offload,
+        # the reference of a KL penalty computes as the policy does: before the first step they are equal
+        **{f"{role}fsdp_config.{key}": value for role in (at, REFERENCE) for key, value in arithmetics.items()},
         at + "fsdp_config.optimizer_offload": terms.offload,
-        at + "fsdp_config.use_torch_compile": not cpu,
         at + "fsdp_config.seed": recipe.seed,
         at + "use_torch_compile": not cpu,
         at + "ulysses_sequence_parallel_size": terms.sequence_parallel,
@@ -269,8 +268,10 @@ def _actor(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "loss_agg_mode": "seq-mean-token-sum-norm",
         at + "loss_scale_factor": 1,
         at + "entropy_coeff": 0,
-        at + "use_kl_loss": False,
-        "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
+        at + "use_kl_loss": learner.kl_coefficient > 0,
+        at + "kl_loss_coef": learner.kl_coefficient,
+        at + "kl_loss_type": learner.kl,
+        REFERENCE + "log_prob_use_dynamic_bsz": True,
         "critic.enable": False,
     }
 
