@@ -39,7 +39,10 @@ _.visible_devices_envvar, _.nvtx_range, _.ray_resource_name, _.ray_noset_envvars
 _.set_allocator_settings, _.profiler_start, _.profiler_stop, _.empty_cache, _.device_index
 _.request_id, _.unused, _.abort_all_requests, _.resume_generation, _.clear_kv_cache, _.release_kv_cache
 _.resume_kv_cache, _.start_profile, _.stop_profile, _.launch_servers, _.servers, _._server_handle, _._server_address
-_.update_weights, _.KernelAgentLoop, _.RefillingBuffer, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
+_.update_weights, _.KernelAgentLoop, _.KernelBuffer, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
+_.get_llm_client, _.on_train_begin, _.prepare_step, _.on_sample_end, _.on_step_end, _._setup, _.current_mode
+_._save_checkpoint, _._load_checkpoint, _.standalone_checkpoint_manager
+_.mode, _.build_topology, _.finalize, _.send_weights, _.receive_weights, _.AheadTrainer
 # a module of candidates' own that a zygote imports before it forks
 drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines

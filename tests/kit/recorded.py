@@ -74,8 +74,9 @@ def trajectories(policy: Policy, noise: float = 1e-4) -> list[Trajectory]:
     return made
 
 
-def learner(policy: Policy, **config) -> Learner:
-    return Learner(policy, torch.optim.SGD(policy.model.parameters(), lr=0.0), LearnerConfig(**config))
+def learner(policy: Policy, reference: Policy | None = None, **config) -> Learner:
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.0)
+    return Learner(policy, optimizer, LearnerConfig(**config), reference=reference)
 
 
 def scored(policy: Policy, plays: list[Trajectory], layout: Layout = lay_out) -> tuple[Tensor, Tensor]:
@@ -137,9 +138,13 @@ def own_loss(ours, prepared, now_RJ):
         prepared.old_BT,
         prepared.advantages_BT.float(),
         mask,
+        kind=ours.loss,
         aggregation=config.aggregation,
         total=total,
         weights_BT=prepared.mismatch.weights_BT,
+        reference_BT=prepared.reference_BT,
+        kl=config.kl,
+        kl_coefficient=config.kl_coefficient,
     ).loss
 
 

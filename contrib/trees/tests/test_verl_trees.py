@@ -96,7 +96,8 @@ def test_the_paths_of_a_tree_teach_what_they_teach_our_trainer(policy, played, a
     facts, (old, square, rollout), stretches = in_verls_layout(policy, played)
     weights = SimpleNamespace(weights_BT=left(prepared.mismatch.weights_BT, stretches))
     names = ("mask_BT", "old_BT", "advantages_BT")
-    prepared = SimpleNamespace(mismatch=weights, **{name: left(getattr(prepared, name), stretches) for name in names})
+    turned = {name: left(getattr(prepared, name), stretches) for name in names}
+    prepared = SimpleNamespace(mismatch=weights, reference_BT=None, **turned)
     assert [unpack(pack(own)) for own in facts] == facts
     rows = TurnRows(facts, [path.group for path in played], old.shape[1])
     assert len(rows.facts) == len(prepared.mask_BT) < sum(map(len, facts))

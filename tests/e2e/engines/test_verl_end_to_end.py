@@ -25,6 +25,8 @@ pytestmark = pytest.mark.verl
 STEPS, INTERRUPTED_STEPS = 3, 5
 REWARDS_APART = 0.1
 """standard deviation below which the refilled run takes a prompt to teach nothing"""
+WIDE = {"name": "mrs", "options": {"bounds": [0.5, 2.0]}}
+"""steps of this size move the policy further than the usual bounds let older weights sample"""
 MARK = "DRKERNEL_TEST_RUN"
 
 
@@ -66,7 +68,7 @@ def write_recipe(directory, **changes):
         "rollout": {"tasks": 2, "samples": 4, "context": 480,
                     "sampling": {"max_tokens": 24, "rows": 16, "stop_at_fence": False}},
         "rl": {"steps": STEPS, "learner": {"lr": 3e-3, "advantage": {"name": "otb"}, "rejection": {"name": "prs"},
-                                           "scale": 24.0}},
+                                           "mismatch": WIDE, "scale": 24.0, "kl_coefficient": 0.01}},
         "evaluation": {"every": 100, "tasks": 1, "samples": 1},
         "verl": {"gpus": 1, "workers": 1, "save_every": -1},
     }  # fmt: skip
@@ -108,28 +110,32 @@ def trained(directory):
     return [step for step, row in logged(directory).items() if "actor/grad_norm" in row]
 
 
-@pytest.mark.parametrize("shape", ["trajectories", "trees", "refilled"])
+@pytest.mark.parametrize("shape", ["trajectories", "trees", "refilled", "ahead"])
 def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
     """Four trajectories of two turns, or trees of four paths that share two first turns; or other prompts in place of
-    those with rewards that are nearly alike."""
-    refill = shape == "refilled"
+    those with rewards that are nearly alike; or each batch sampled while the one before it trains."""
+    refill, staleness = shape == "refilled", int(shape == "ahead")
     tree = {"width": 4, "branching": 2} if shape == "trees" else None
     shape = {"name": "trajectories"} if tree is None else {"name": "tree", **tree}
     changes = {"plugins": ["verl_reward", *(["contrib.trees"] if tree else [])], "rollout__shape": shape}
     if refill:
         alike = {"name": "uninformative", "tolerance": REWARDS_APART}
         changes |= {"rollout__refill": 2, "rl__learner__rejection": alike, "rollout__sampling__max_tokens": 100}
+    changes["rollout__staleness"] = staleness
     write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     rows = logged(tmp_path)
     for step in range(1, STEPS + 1):
         row = rows[step]
         print({key: round(row[key], 6) for key in ("drkernel/reward", "actor/pg_loss", "actor/grad_norm")})
+        assert refill or (row["actor/kl_loss"] > 1e-6) == (step > 1)
         assert 0 < row["drkernel/reward"] < 1 and (row["actor/grad_norm"] > 0 or refill)
         turns = (8, 16) if tree is None else (12, 12)  # 2 first and 4 second answers of a prompt, each counted once
         assert turns[0] <= row["drkernel/turns"] <= turns[1] and row["drkernel/grader_failed"] == 0
-        # after each update the sampler has the new weights: its log-probabilities are the trainer's
-        assert row["drkernel/mismatch/max_abs_log_ratio"] < 1e-3
+        # after each update the sampler has the new weights: its log-probabilities are the trainer's; or those of the
+        # weights before the last update
+        assert row["drkernel/lag"] == (staleness if step > 1 else 0)
+        assert (row["drkernel/mismatch/max_abs_log_ratio"] < 1e-3) == (row["drkernel/lag"] == 0)
         if refill:
             gone = row["drkernel/prompts"] - row["drkernel/prompts_kept"]
             reasons = [row.get(f"drkernel/dropped/{reason}", 0) for reason in ("equal", "overlong", "few")]
@@ -139,13 +145,15 @@ def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
     assert any("reward" in key for key in rows[0])
 
 
-def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_path, judge):
-    write_recipe(tmp_path, verl__save_every=1, rl__steps=INTERRUPTED_STEPS)
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_path, judge, staleness):
+    """The reference of the KL penalty stays the policy that RL began with."""
+    write_recipe(tmp_path, verl__save_every=1, rl__steps=INTERRUPTED_STEPS, rollout__staleness=staleness)
     saved = tmp_path / "tiny" / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
 
     def runs_to(step, process):
-        """Wait until a step's checkpoint is complete."""
-        wait_for(lambda: (saved.exists() and int(saved.read_text()) >= step) or process.poll() is not None)
+        """Wait until a step's checkpoint is complete and its line is in the log."""
+        wait_for(lambda: (saved.exists() and step in trained(tmp_path)) or process.poll() is not None)
         assert process.poll() is None, (tmp_path / "output").read_text()[-4000:]
 
     process = begin(tmp_path, judge)
@@ -161,6 +169,8 @@ def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_p
     process.wait()
     wait_for(lambda: not alive(tmp_path), 120)
     assert trained(tmp_path)[0] == done + 1
+    assert logged(tmp_path)[done + 1]["actor/kl_loss"] > 1e-6
+    assert logged(tmp_path)[done + 1]["drkernel/lag"] == staleness
     done = int(saved.read_text())
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     assert int(saved.read_text()) == INTERRUPTED_STEPS and not alive(tmp_path)

@@ -1,6 +1,7 @@
 """verl's own code on what we hand it: configuration, agent loop, advantages and masks, loss. Needs verl: ``make
 test-verl``."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -27,12 +28,12 @@ from drkernel.engines.verl import trainer as trainer_module
 from drkernel.engines.verl.start import prepare
 from drkernel.engines.verl.translate import translate
 from drkernel.engines.verl.turns import pack, unpack
-from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.run.recipe import Recipe
 from drkernel.rl.run.registry import TurnBatch, advantage
+from drkernel.rl.run.rows import TurnRows
 from drkernel.tasks.loaders import load_tasks
 from drkernel.verdict import Speedup, Verdict
-from recorded import columns, learner, tiny_policy, trajectories
+from recorded import columns, learner, own_loss, tiny_policy, trajectories
 
 pytestmark = pytest.mark.verl
 torch.set_num_threads(1)
@@ -80,7 +81,12 @@ def test_every_key_that_we_write_is_one_of_verls_and_it_accepts_the_whole(tmp_pa
     with initialize_config_dir(str(tmp_path), version_base=None):
         (tmp_path / "plain.yaml").write_text("defaults: [ppo_trainer]\n")
         plain = compose("plain", overrides=["hydra.searchpath=[pkg://verl.trainer.config]"])
-    ours = ("drkernel.", "ray_kwargs.ray_init.", "actor_rollout_ref.actor.fsdp_config.mixed_precision")
+    at = "actor_rollout_ref."
+    ours = (
+        "drkernel.",
+        "ray_kwargs.ray_init.",
+        *(f"{at}{role}.fsdp_config.mixed_precision" for role in ("actor", "ref")),
+    )
     defaults = OmegaConf.to_container(plain)
     written = leaves(translate(recipe, "http://127.0.0.1:1"))
     unknown = [key for key in written if not key.startswith(ours) and not holds(defaults, key)]
@@ -121,6 +127,7 @@ class Queue:
             "rollout_log_probs": response(held.rollout),
             "old_log_probs": response(held.old),
             "sum_pi_squared": whole(held.square),
+            "ref_log_prob": response(held.reference),
             "drkernel_turns": nested([pack(facts) for facts in held.facts]),
         }
         self.written = {}
@@ -134,11 +141,14 @@ class Queue:
 
 @pytest.fixture(scope="module")
 def recorded():
-    policy = tiny_policy()
+    policy, start = tiny_policy(), tiny_policy(seed=1)
     plays = trajectories(policy)
-    return policy, plays, columns(policy, plays)
+    held = columns(policy, plays)
+    held.reference = columns(start, plays).old
+    return policy, start, plays, held
 
 
+LEARNT = ("response_mask", "advantages", "rollout_is_weights", "drkernel_shares")
 METHODS = (
     {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb"}, "rejection": {"name": "prs"}},
@@ -146,6 +156,10 @@ METHODS = (
     {"advantage": {"name": "otb_tir"}, "mismatch": {"name": "tis_token"}, "aggregation": "token_mean"},
     {"advantage": {"name": "grpo_std"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
     {"advantage": {"name": "kevin"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
+    {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}, "kl_coefficient": 0.3, "kl": "k3"},
+    {"mismatch": {"name": "tis_token"}, "aggregation": "token_mean", "kl_coefficient": 0.1, "kl": "k1"},
+    {"advantage": {"name": "grpo"}, "aggregation": "seq_mean_token_mean", "kl_coefficient": 0.1, "kl": "k2"},
+    {"loss": {"name": "cispo"}, "aggregation": "seq_mean_token_sum", "kl_coefficient": 0.1, "kl": "k3"},
 )
 
 
@@ -153,13 +167,13 @@ METHODS = (
 def test_one_recorded_batch_gives_both_engines_the_same_advantages_masks_and_loss(
     tmp_path, monkeypatch, recorded, number
 ):
-    policy, plays, held = recorded
+    policy, start, plays, held = recorded
     config = settings(tmp_path, **METHODS[number])
     queue = Queue(held, len(plays))
     monkeypatch.setattr(trainer_module, "tq", queue)
     keys = [f"task{play.group}_{play.sample}_0" for play in plays]
     batch = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
-    ours = learner(policy, scale=3.0, **METHODS[number])
+    ours = learner(policy, start, scale=3.0, **METHODS[number])
     me = SimpleNamespace(config=config, learner=ours.config, seed=0, global_steps=6, planned=None, shape=ours.shape)
     metrics = {}
     trainer_module.KernelTrainer._compute_advantage(me, batch, metrics)
@@ -178,16 +192,22 @@ def test_one_recorded_batch_gives_both_engines_the_same_advantages_masks_and_los
     assert int(padded["response_mask"].sum()) == int(prepared.mask_BT.sum()) and worst < 1e-6
 
     now = held.old + 0.05 * torch.randn(held.old.shape, generator=torch.Generator().manual_seed(3))
-    verls = verl_loss(config, queue, held, now)
-    own = own_loss(ours, prepared, held, now)
-    print(f"{METHODS[number]['advantage']['name']}: loss {verls:.9f} / {own:.9f}, advantages within {worst:.1e}")
-    assert verls == pytest.approx(own, abs=1e-6) and abs(own) > 1e-4
+    now.requires_grad_()
+    verls = verl_loss(config, queue, held, now, ours.config)
+    rows = TurnRows(held.facts, held.groups, held.mask.shape[1])
+    own = own_loss(ours, prepared, rows.take(now)[:, : prepared.mask_BT.shape[1]])
+    print(f"{ours.config.advantage.name}: loss {verls:.9f} / {own:.9f}, advantages within {worst:.1e}")
+    assert float(verls) == pytest.approx(float(own), abs=1e-6) and abs(own) > 1e-4
+    slopes = [torch.autograd.grad(loss, now)[0] for loss in (verls, own)]
+    assert torch.allclose(*slopes, atol=1e-6) and slopes[1].abs().max() > 1e-3
     assert metrics["drkernel/grader_failed"] == 2 and "drkernel/reward/turn2" in metrics
 
 
-def verl_loss(config, queue, held, now):
-    """verl's ppo_loss of the whole batch, given the policy's log-probabilities."""
-    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+def verl_loss(config, queue, held, now, terms):
+    """The loss of the whole batch that verl's workers compute, given the policy's log-probabilities."""
+    loss = partial(ppo_loss, config=omega_conf_to_dataclass(config.actor_rollout_ref.actor))
+    if terms.kl_coefficient:
+        loss = trainer_module.penalised_loss(config, terms)
     lengths = [len(r) for r in held.responses]
     whole = nested([
         torch.cat([torch.zeros(len(p) - 1), now[b, :n], torch.zeros(1)])
@@ -197,8 +217,8 @@ def verl_loss(config, queue, held, now):
         {
             "prompts": nested([torch.tensor(p) for p in held.prompts]),
             "responses": nested([torch.tensor(r) for r in held.responses]),
-            "old_log_probs": queue.columns["old_log_probs"],
-            **{name: queue.written[name] for name in ("response_mask", "advantages", "rollout_is_weights")},
+            **{name: queue.columns[name] for name in ("old_log_probs", "ref_log_prob")},
+            **{name: queue.written[name] for name in LEARNT},
         },
         batch_size=len(lengths),
     )
@@ -208,22 +228,7 @@ def verl_loss(config, queue, held, now):
         batch_num_tokens=int(queue.written["loss_mask"].values().sum()),
         global_batch_size=config.actor_rollout_ref.actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n,
     )
-    return float(ppo_loss(actor, {"log_probs": whole}, data)[0])
-
-
-def own_loss(ours, prepared, held, now):
-    config, mask = ours.config, prepared.mask_BT
-    now_RJ, row = torch.zeros(mask.shape), 0
-    for b, facts in enumerate(held.facts):
-        for fact in facts:
-            now_RJ[row, : fact.end - fact.start] = now[b, fact.start : fact.end]
-            row += 1
-    fixed = config.aggregation == "fixed_scale_sum"
-    total = mask.shape[0] * config.scale if fixed else denominator(mask, config.aggregation)
-    return float(policy_loss(
-        now_RJ, prepared.old_BT, prepared.advantages_BT.float(), mask, kind=ours.loss, aggregation=config.aggregation,
-        total=total, weights_BT=prepared.mismatch.weights_BT,
-    ).loss)  # fmt: skip
+    return loss(model_output={"log_probs": whole}, data=data)[0]
 
 
 def ragged(seed, rows=8, tokens=9):

@@ -1,7 +1,9 @@
-"""Refilling through verl's own buffer of finished trajectories, over a queue in memory. Needs verl: ``make
-test-verl``."""
+"""Refilling, and batches drawn beside the step before, through verl's own buffer of finished trajectories, over a queue
+in memory. Needs verl: ``make test-verl``."""
 
+import itertools
 import random
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ pytest.importorskip("verl")
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import replay_buffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.import_utils import load_extern_type
 
 from drkernel.config import load_config
@@ -35,6 +38,9 @@ BASE = {
 class Prompts:
     """Prompts of a loader and their finished trajectories of two turns, as verl's queue has them."""
 
+    version = 0
+    """updates that the weights of the sampler have seen"""
+
     def __init__(self, teaches):
         self.teaches, self.submitted, self.tags, self.columns = list(teaches), 0, {}, {}
 
@@ -45,11 +51,11 @@ class Prompts:
             for sample in range(SAMPLES):
                 reward = 1.0 + number + (sample if self.teaches[number] else 0)
                 turns = [TurnFacts(4 * k, 4 * k + 3, True, reward=reward * k, correct=True, turn=k) for k in (0, 1)]
-                self.tags[f"p{number}_{sample}_0"] = {"status": "success"}
+                self.tags[f"p{number}_{sample}_0"] = {"status": "success", "min_global_steps": self.version}
                 self.columns[f"p{number}_{sample}_0"] = pack(turns)
         self.submitted += count
 
-    def kv_list(self):
+    def kv_list(self, partition_id=None):
         return {"train": dict(self.tags)}
 
     def kv_clear(self, partition_id, keys):
@@ -123,6 +129,76 @@ def test_evaluations_are_sampled_as_they_are(monkeypatch):
     prompts.submit(3)
     batch, metrics = buffer_of(load_config(Recipe, base=BASE), prompts).sample(1, "val", 3)
     assert len(batch.keys) == 3 * SAMPLES and metrics == {} and prompts.submitted == 3
+
+
+def begin(prompts, recipe, place):
+    """The trainer that draws ahead, with what its methods use of verl's."""
+    trainer = object.__new__(trainer_module.AheadTrainer)
+    manager = SimpleNamespace(update_weights=lambda steps: setattr(prompts, "version", steps))
+    trainer.__dict__ |= {
+        "config": OmegaConf.create({"data": {"train_batch_size": TASKS}, "trainer": {"default_local_dir": str(place)}}),
+        "replay_buffer": buffer_of(recipe, prompts), "standalone_checkpoint_manager": manager, "timing_raw": {},
+        "hybrid_rollout_config": SimpleNamespace(enable_switch=False), "prev_step_profile": False,
+        "_step_sample_wait_seconds": 0.0, "_sample_start": 0.0, "total_training_steps": STEPS,
+        "_add_batch_to_generate": lambda: prompts.submit(TASKS),
+    }  # fmt: skip
+    trainer._load_checkpoint()
+    manager.update_weights(trainer.global_steps)
+    trainer.global_steps += 1
+    return trainer
+
+
+def steps(trainer, prompts):
+    """verl's loop: the keys of each step's batch, and the versions of the weights that sampled it; each before its
+    update reaches the sampler."""
+    while trainer.global_steps <= STEPS:
+        trainer.prepare_step()
+        batch, _ = trainer.replay_buffer.sample(trainer.global_steps, "train", TASKS)
+        trainer.on_sample_end()
+        trainer._save_checkpoint()
+        yield sorted(batch.keys), {tag["min_global_steps"] for tag in batch.tags}
+        trainer.on_step_end()
+        prompts.kv_clear("train", batch.keys)
+        trainer.global_steps += 1
+
+
+STEPS = 5
+
+
+@pytest.mark.parametrize("refill", [0, 2])
+def test_a_batch_is_sampled_by_the_weights_before_the_last_update_also_after_an_interruption(
+    monkeypatch, tmp_path, refill
+):
+    saved = {}
+
+    def load(trainer):
+        trainer.global_steps = max(saved, default=0)
+        if saved:
+            trainer.replay_buffer.prompts.__dict__ |= deepcopy(saved[trainer.global_steps])
+
+    monkeypatch.setattr(PPOTrainer, "_load_checkpoint", load)
+    monkeypatch.setattr(
+        PPOTrainer, "_save_checkpoint",
+        lambda trainer: saved.update({trainer.global_steps: deepcopy(trainer.replay_buffer.prompts.__dict__)}),
+    )  # fmt: skip
+    recipe = load_config(Recipe, base=BASE, overrides=[f"rollout.refill={refill}", "rollout.staleness=1"])
+    draw = random.Random(3)
+    teaches = [draw.random() < 0.6 for _ in range(TASKS * 3 * (STEPS + 1))]
+
+    def run(place, count):
+        prompts = Prompts(teaches)
+        for module in (replay_buffer, trainer_module):
+            monkeypatch.setattr(module, "tq", prompts)
+        monkeypatch.setattr(trainer_module.KernelBuffer, "prompts", prompts, raising=False)
+        going = steps(begin(prompts, recipe, place), prompts)
+        return list(itertools.islice(going, count))
+
+    whole = run(tmp_path / "whole", STEPS)
+    assert [versions for _, versions in whole] == [{0}, {0}, {1}, {2}, {3}]
+    assert len({key for keys, _ in whole for key in keys}) == STEPS * TASKS * SAMPLES
+    saved.clear()
+    first, then = run(tmp_path / "broken", 3), run(tmp_path / "broken", STEPS)
+    assert first == whole[:3] and then == whole[3:]
 
 
 def test_the_learners_terms_are_the_recipes():

@@ -36,11 +36,10 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
     ("key", "value"),
     [
         ("rollout.refresh_every", 2),
-        ("rollout.staleness", 1),
+        ("verl.sampler_gpus", 2),
         ("rollout.sampling.min_p", 0.1),
         ("rollout.sampling.stop_at_fence", True),
         ("rollout.dtype", "int8"),
-        ("rl.learner.kl_coefficient", 0.1),
         ("rl.learner.loss", {"name": "gspo"}),
         ("rl.learner.schedule", {"name": "cosine", "options": {"total": 7}}),
         ("rl.learner.updates", 3),
@@ -57,6 +56,20 @@ def test_what_verl_cannot_express_is_an_error_that_names_the_key(key, value):
         translate(changed(key, value))
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"policy.device": "cuda"}, "rollout.staleness 1"),
+        ({"policy.device": "cuda", "verl.sampler_gpus": 9}, "verl.sampler_gpus 9"),
+        ({"rl.learner.updates": 2}, "rl.learner.updates 2"),
+        ({"policy.lora": {}}, "policy.lora"),
+    ],
+)
+def test_where_no_batch_can_be_drawn_ahead_the_key_is_named(changes, key):
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        translate(small(**{"rollout.staleness": 1, **changes}))
+
+
 def test_the_words_of_verl():
     recipe = changed("rl.learner.loss", {"name": "clipped", "options": {"clip_high": 0.3, "dual_clip": None}})
     found = translate(recipe, "http://judge:8765")
@@ -66,6 +79,11 @@ def test_the_words_of_verl():
     assert found["trainer"]["v1"]["trainer_mode"] == "drkernel" and rollout["name"] == "drkernel"
     assert found["drkernel"]["pool"] == "http://judge:8765" and found["drkernel"]["max_tokens"] == 160
     assert translate(changed("rl.learner.updates", 2))["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == 2
+    actor = translate(small(**{"rl.learner.kl_coefficient": 0.02, "rl.learner.kl": "k2"}))["actor_rollout_ref"]["actor"]
+    assert (actor["use_kl_loss"], actor["kl_loss_coef"], actor["kl_loss_type"]) == (True, 0.02, "k2")
+    ahead = translate(small(**{"rollout.staleness": 1, "policy.device": "cuda", "verl.sampler_gpus": 16}))
+    assert ahead["trainer"]["v1"]["trainer_mode"] == "drkernel_ahead"
+    assert (ahead["actor_rollout_ref"]["rollout"]["nnodes"], ahead["actor_rollout_ref"]["hybrid_engine"]) == (2, False)
     extra = changed("verl.extra", {"actor_rollout_ref.rollout.max_num_seqs": 64})
     assert translate(extra)["actor_rollout_ref"]["rollout"]["max_num_seqs"] == 64
     plugged = translate(changed("plugins", ["json"]))["ray_kwargs"]["ray_init"]["runtime_env"]["env_vars"]
@@ -130,6 +148,12 @@ def test_memory_follows_its_arithmetic():
     rounds = 256 * 3 * 4096 / 4 / (cache / row)
     assert seconds["sampling"] == pytest.approx(rounds * (2 * parameters + cache) / 2 / 2e12, rel=0.01)
     assert found.step == pytest.approx(seconds["sampling"] + seconds["reading"] + seconds["learning"])
+    guarded = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["rl.learner.kl_coefficient=0.01"]))
+    assert guarded.peak == found.peak  # verl keeps the reference in the host's memory
+    assert guarded.step - found.step == pytest.approx(seconds["learning"] / 5)
+    apart = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["rollout.staleness=1", "verl.sampler_gpus=8"]))
+    assert apart.peak == found.phase(found.training) and apart.step == pytest.approx(found.step - min(
+        seconds["learning"], found.step - seconds["learning"]))  # fmt: skip
     wider = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.nodes=4"]))
     assert sum(item.value for item in wider.state) < state and wider.step < found.step
     with pytest.raises(ConfigError, match=r"verl\.sampler_memory"):

@@ -161,6 +161,14 @@ def test_a_kernel_that_wastes_time_cannot_raise_replaced_coverage():
         assert reward(lazy, unpaid).counted_coverage == pytest.approx(0.2), "PRS needs it without PR, too"
 
 
+def test_a_whole_kernel_twice_as_slow_earns_more_than_a_lazy_one():
+    """Eq. 8 with the recipes' weights: coverage can buy more than half of the speed that it costs."""
+    paper = RewardConfig(correct_weight=1, speedup_weight=1, coverage_weight=1)
+    lazy = reward(verdict(speedup=1.0, coverage=0.2), paper).total
+    slow = reward(verdict(speedup=0.5, coverage=1.0), paper).total
+    assert (lazy, slow) == (pytest.approx(2.2), pytest.approx(2.5))
+
+
 def test_replaced_coverage_is_full_when_nothing_is_left_and_never_negative():
     config = RewardConfig(coverage_from="replaced")
     done = verdict(coverage=1.0).model_copy(

@@ -16,12 +16,12 @@ from verl.utils.profiler import simple_timer
 from drkernel.adapters import episode_config, figures_of, shared_pool
 from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Reply, Stop, Trajectory, Turn
+from drkernel.episode.records import Trajectory
 from drkernel.registry import Method
-from drkernel.rl.model.answerer import SamplerAnswerer, sampled_reply
-from drkernel.rl.model.sampler import SampledTurn, SamplingConfig
+from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rollout import RolloutJob, make_shape
+from drkernel.rl.run.rollout import RolloutJob, Shape, make_shape
 from drkernel.rl.run.rows import TurnFacts, gradable, sampled_of
 from drkernel.task import Task
 
@@ -42,7 +42,7 @@ class KernelOutput(AgentLoopOutput):
 
 
 class KernelAgentLoop(AgentLoopBase):
-    """Plays one episode with verl's sampler. Its terms are in verl's configuration under ``drkernel``."""
+    """Plays the episodes of a row with verl's sampler. Its terms are in verl's configuration under ``drkernel``."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         # verl's own builder of token sequences is not used, and has demands on the tokenizer by model type
@@ -62,71 +62,34 @@ class KernelAgentLoop(AgentLoopBase):
         Raises ``ValueError`` when the prompt leaves no room for an answer.
         """
         row = kwargs["extra_info"]
-        if self.shape.together and row["split"] == "train":
-            return await self._play_together(row, sampling_params) if int(kwargs["session_id"]) == 0 else []
-        return await self._play(row, sampling_params)
+        if not self.shape.together or row["split"] != "train":
+            return (await self._play(Shape(), row, sampling_params))[0]
+        return await self._play(self.shape, row, sampling_params) if int(kwargs["session_id"]) == 0 else []
 
-    async def _play_together(self, row: dict[str, Any], sampling_params: dict[str, Any]) -> list[KernelOutput]:
+    async def _play(self, shape: Shape, row: dict[str, Any], sampling_params: dict[str, Any]) -> list[KernelOutput]:
         timing: dict[str, float] = {}
         versions: list[Any] = []
+        request = uuid4().hex  # verl sends what bears the same id to the same server, which has read the beginning
 
         async def ask(ids: list[int], room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-            drawn = await self._draw(ids, room, uuid4().hex, sampling_params, timing)
+            with simple_timer("generate_sequences", timing):
+                drawn = await self.server_manager.generate(
+                    request_id=request, prompt_ids=ids, sampling_params={**sampling_params, "max_tokens": room}
+                )
             versions.append(drawn.extra_fields.get("global_steps"))
             return tuple(drawn.token_ids), _logprobs(drawn)
 
         terms = SamplingConfig(max_tokens=self.max_tokens, stop_at_fence=False)
         answerer = SamplerAnswerer(VerlSampler(ask, self.chat, terms, self.context), self.chat)
-        rollout = self.shape.rollout(
-            answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed
-        )
+        rollout = shape.rollout(answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed)
         task = Task.model_validate_json(row["task"])
         paths = await rollout.play([RolloutJob(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
         if not paths:
             raise ValueError(f"the prompt of {task.id} leaves no room in a context of {self.context}")
+        timing["tool_calls"] = rollout.stats.grading
         return [
-            row_output(path, facts, versions, timing)
-            for path, facts in zip(paths, self.shape.facts(paths), strict=True)
+            row_output(path, facts, versions, timing) for path, facts in zip(paths, shape.facts(paths), strict=True)
         ]
-
-    async def _draw(
-        self, ids: list[int], room: int, request: str, sampling_params: dict[str, Any], timing: dict[str, float]
-    ) -> Any:
-        with simple_timer("generate_sequences", timing):
-            return await self.server_manager.generate(
-                request_id=request, prompt_ids=ids, sampling_params={**sampling_params, "max_tokens": room}
-            )
-
-    async def _play(self, row: dict[str, Any], sampling_params: dict[str, Any]) -> KernelOutput:
-        episode = Episode(self.pool, self.terms)
-        observation = await episode.reset(Task.model_validate_json(row["task"]), self.judge_seed)
-        prompt = self.chat.opening_ids([message.model_dump() for message in observation.messages])
-        play = _Play(prompt)
-        request = uuid4().hex
-        while (room := min(self.max_tokens, self.context - len(play.ids))) > 0:
-            drawn = await self._draw(play.ids, room, request, sampling_params, play.timing)
-            if not drawn.token_ids:
-                break
-            reply = self._reply(play, drawn, room)
-            play.answered(drawn)
-            with simple_timer("tool_calls", play.timing):
-                result = await episode.step(reply)
-            play.graded(result.turn)
-            if result.observation is None:
-                break
-            told = self.chat.feedback_ids(result.observation.text, ended=drawn.token_ids[-1] == self.chat.end_id)
-            if len(play.ids) + len(told) >= self.context:
-                break
-            play.told(told)
-        if not play.facts:
-            raise ValueError(f"the prompt has {len(prompt)} tokens and leaves no room in a context of {self.context}")
-        return play.output(episode)
-
-    def _reply(self, play: _Play, drawn: Any, room: int) -> Reply:
-        ids, logprobs = tuple(drawn.token_ids), _logprobs(drawn)
-        cut: Stop = "length" if room == self.max_tokens else "context"
-        stop = "end" if ids[-1] == self.chat.end_id else cut
-        return sampled_reply(self.chat, "policy", play.ids, SampledTurn(ids, logprobs, stop, pruned_mass=0.0))
 
 
 def _logprobs(drawn: Any) -> tuple[float, ...]:
@@ -139,7 +102,8 @@ def _logprobs(drawn: Any) -> tuple[float, ...]:
 def row_output(
     path: Trajectory, facts: Sequence[TurnFacts], versions: Sequence[Any], timing: dict[str, float]
 ) -> KernelOutput:
-    """Return a trajectory as a row of verl's. Which of the tokens that it shares train is decided later."""
+    """Return a trajectory as a row of verl's. Which of the tokens that it shares train is decided later; a failed
+    grader says nothing about an answer, which does not train."""
     drawn = [sampled_of(turn) for turn in path.turns]
     whole = [*drawn[-1].context_ids, *drawn[-1].token_ids]
     prompt = len(drawn[0].context_ids)
@@ -150,86 +114,24 @@ def row_output(
         logprobs[start : start + len(part.token_ids)] = part.logprobs
     for fact in facts:
         mask[fact.start : fact.end] = [int(fact.graded)] * (fact.end - fact.start)
-    return _output(whole[:prompt], whole[prompt:], mask, logprobs, tuple(facts), path.turns, versions, timing)
-
-
-def _output(
-    prompt: list[int],
-    response: list[int],
-    mask: list[int],
-    logprobs: list[float],
-    facts: tuple[TurnFacts, ...],
-    turns: Sequence[Turn],
-    versions: Sequence[Any],
-    timing: dict[str, float],
-) -> KernelOutput:
-    failed = sum(not gradable(turn) for turn in turns)
-    info = {**figures_of(turns[-1]), "turns": len(turns), "grader_failed": float(failed)}
+    failed = sum(not gradable(turn) for turn in path.turns)
+    info = {**figures_of(path.turns[-1]), "turns": len(path.turns), "grader_failed": float(failed)}
     return KernelOutput(
-        prompt_ids=prompt,
-        response_ids=response,
+        prompt_ids=whole[:prompt],
+        response_ids=whole[prompt:],
         response_mask=mask,
         response_logprobs=logprobs,
         reward_score=sum(fact.reward for fact in facts),
-        num_turns=2 * len(turns),
+        num_turns=2 * len(path.turns),
         metrics=AgentLoopMetrics(**timing),
-        turns=facts,
+        turns=tuple(facts),
         extra_fields={
             "reward_extra_info": info,
+            # the weights that sampled it, by the steps that they had seen
             "min_global_steps": versions[0],
             "max_global_steps": versions[-1],
         },
     )
-
-
-class _Play:
-    """The columns of one trajectory while it is played."""
-
-    def __init__(self, prompt: list[int]):
-        self.prompt = prompt
-        self.response: list[int] = []
-        self.mask: list[int] = []
-        self.logprobs: list[float] = []
-        self.facts: list[TurnFacts] = []
-        self.versions: list[Any] = []
-        self.timing: dict[str, float] = {}
-        self.start = 0
-
-    @property
-    def ids(self) -> list[int]:
-        """All ids so far."""
-        return self.prompt + self.response
-
-    def answered(self, drawn: Any) -> None:
-        self.start = len(self.response)
-        self.response += drawn.token_ids
-        self.logprobs += drawn.log_probs
-        self.mask += [1] * len(drawn.token_ids)
-        self.versions.append(drawn.extra_fields.get("global_steps"))
-
-    def graded(self, turn: Any) -> None:
-        fact = TurnFacts.of(turn, self.start, len(self.response))
-        self.facts.append(fact)
-        if not fact.graded:  # a failed grader says nothing about the answer: it does not train
-            self.mask[fact.start : fact.end] = [0] * (fact.end - fact.start)
-
-    def told(self, ids: list[int]) -> None:
-        self.response += ids
-        self.logprobs += [0.0] * len(ids)
-        self.mask += [0] * len(ids)
-
-    def output(self, episode: Episode) -> KernelOutput:
-        """Return the trajectory as verl takes it."""
-        return _output(
-            self.prompt,
-            self.response,
-            self.mask,
-            self.logprobs,
-            tuple(self.facts),
-            episode.path,
-            self.versions,
-            self.timing,
-        )
 
 
 def _plain(section: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""FSDP on the CPU, and our own sampler as verl's rollout server there."""
+"""FSDP on the CPU, and our own sampler as verl's rollout server there, which samples while the trainer trains."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.rollout import base as rollout_base
@@ -124,7 +125,6 @@ class Adapter(rollout_base.BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1):
         super().__init__(config, model_config, device_mesh)
         self.rank = int(os.environ["RANK"])
-        self.server: Any = None
 
     async def resume(self, tags: Any) -> None:
         """Nothing to resume."""
@@ -133,17 +133,56 @@ class Adapter(rollout_base.BaseRollout):
         """Nothing to release."""
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **unused: Any) -> None:
-        """Gather the weights on every rank; the first one sends them to all servers."""
-        import ray
+        """Gather the weights on every rank; the first one sends them to the server."""
+        await _send(weights, self.rank == 0, global_steps)
 
-        items = [(name, value.detach().to("cpu", torch.float32)) for name, value in weights]
-        if self.rank:
-            return
-        if self.server is None:
-            self.server = ray.get_actor(f"{ROLLOUT}_server_0_0")
-        await self.server.load.remote(items, global_steps)
+
+@CheckpointEngineRegistry.register(ROLLOUT)
+class Transfer(CheckpointEngine):
+    """The same where verl has the sampler receive what it sends: nothing is to be connected."""
+
+    def __init__(self, is_master: bool = False, **unused: Any):
+        self.first = is_master
+
+    def prepare(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def build_topology(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
+
+    def init_process_group(self, **kwargs: Any) -> None:
+        return None
+
+    finalize = init_process_group
+
+    async def send_weights(self, weights: Any, global_steps: int | None = None) -> None:
+        await _send(weights, self.first, global_steps)
+
+    def receive_weights(self, global_steps: int | None = None) -> tuple[()]:
+        """The server has them."""
+        return ()
+
+
+async def _send(weights: Any, first: bool, global_steps: int | None) -> None:
+    import ray
+
+    items = [(name, value.detach().to("cpu", torch.float32)) for name, value in weights]
+    if first and items:
+        await ray.get_actor(f"{ROLLOUT}_server_0_0").load.remote(items, global_steps)
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """FSDP on the CPU."""
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        """verl has a reference wait in pinned memory beside a GPU; without one nothing can be pinned."""
+        only, self.engine_config.forward_only = self.engine_config.forward_only, False
+        module = super()._build_fsdp_module(module)
+        self.engine_config.forward_only = only
+        return module
 
 
 RolloutReplicaRegistry.register(ROLLOUT, lambda: Replica)
 rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{Adapter.__module__}.{Adapter.__name__}"
-EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)

@@ -16,6 +16,7 @@ from drkernel.engines.verl.translate import (
     micro_tokens,
     on_cpu,
     rows_of_prompt,
+    sampler_size,
     samples_in_half,
     settings_of,
     start_model,
@@ -54,6 +55,8 @@ class Layout:
     training: tuple[Item, ...]
     sampling: tuple[Item, ...]
     seconds: tuple[Item, ...]
+    apart: bool
+    """Whether other GPUs sample than train, at the same time."""
 
     @property
     def peak(self) -> float:
@@ -61,14 +64,15 @@ class Layout:
         return max(self.phase(self.training), self.phase(self.sampling))
 
     def phase(self, items: tuple[Item, ...]) -> float:
-        """Bytes of a phase, including the state that is held through it."""
-        return sum(item.value for item in (*self.state, *items))
+        """Bytes of a phase, including the state that is held through it where the GPUs are the same."""
+        return sum(item.value for item in (*(() if self.apart and items is self.sampling else self.state), *items))
 
     @property
     def step(self) -> float:
         """Seconds of a step: grading goes on while others are sampled."""
         by_name = {item.name: item.value for item in self.seconds}
-        return max(by_name["sampling"] + by_name["reading"], by_name["grading"]) + by_name["learning"]
+        drawing = max(by_name["sampling"] + by_name["reading"], by_name["grading"])
+        return max(drawing, by_name["learning"]) if self.apart else drawing + by_name["learning"]
 
 
 def lay_out(recipe: Recipe) -> Layout:
@@ -82,6 +86,7 @@ def lay_out(recipe: Recipe) -> Layout:
         training=(*(_state(recipe, shape, terms) if terms.offload else ()), *_training(recipe, shape, terms)),
         sampling=_sampling(recipe, shape, terms),
         seconds=_seconds(recipe, shape, terms),
+        apart=recipe.rollout.staleness > 0,
     )
 
 
@@ -130,7 +135,7 @@ def _sampler_bytes(recipe: Recipe) -> int:
 
 def _sampling(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     wide = _sampler_bytes(recipe)
-    parts = terms.nodes * terms.gpus if on_cpu(recipe) else terms.sampler_parallel
+    _, parts = sampler_size(recipe, terms)
     kind = "bf16" if wide == 2 else "fp32"
     how = f"{_count(shape.parameters)} x {wide} bytes ({kind}) / {parts} GPUs"
     weights = Item("sampler's weights", wide * shape.parameters / parts, how)
@@ -165,8 +170,8 @@ def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[It
         trajectory_tokens(recipe),
     )
     wide = _sampler_bytes(recipe)
-    parts = terms.sampler_parallel
-    copies = max(1, gpus // parts)
+    samplers, parts = sampler_size(recipe, terms)
+    copies = max(1, samplers // parts)
     per_token = shape.cache_numbers * wide
     cache = next(item.value for item in _sampling(recipe, shape, terms) if item.name == "its cache")
     together = max(1.0, min(plays / copies, cache * parts / (length / 2 * per_token)))
@@ -176,7 +181,8 @@ def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[It
     read = plays * max(0.0, length - turns * answer)
     # of a causal mask half is computed: scores and sums of `length / 2` tokens on average
     forward = 2.0 * shape.parameters + 2.0 * shape.layers * shape.heads * shape.head_dim * length
-    passes = 5 if recipe.policy.checkpoint_activations else 4
+    again, reference = recipe.policy.checkpoint_activations, learner_of(recipe).kl_coefficient > 0
+    passes = 4 + again + reference
     rate = max(1, terms.judge_gpus) * terms.judge_rate
     trained = f"{gpus} GPUs / {terms.gpu_flops / 1e12:g} TFLOP/s"
     return (
@@ -189,16 +195,17 @@ def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[It
         ),
         Item(
             "reading",
-            forward * read / (gpus * terms.gpu_flops),
-            f"{read:,.0f} tokens of prompts and feedback x {_flops(forward)} FLOP / {trained}",
+            forward * read / (samplers * terms.gpu_flops),
+            f"{read:,.0f} tokens of prompts and feedback x {_flops(forward)} FLOP / {samplers} GPUs / "
+            f"{terms.gpu_flops / 1e12:g} TFLOP/s",
         ),
         Item("grading", plays * turns / rate, f"{plays * turns} answers / {rate:g} a second, while sampling"),
         Item(
             "learning",
             passes * forward * plays * length / (gpus * terms.gpu_flops),
-            f"{passes} forward passes' work (old log-probabilities 1, loss 1, gradient 2"
-            f"{', computed again 1' if passes == 5 else ''}) x {plays * length:,.0f} tokens x {_flops(forward)} FLOP "
-            f"(2 x {_count(shape.parameters)}, the rest attention) / {trained}",
+            f"{passes} forward passes' work (old log-probabilities 1, {'reference 1, ' if reference else ''}loss 1, "
+            f"gradient 2{', computed again 1' if again else ''}) x {plays * length:,.0f} tokens x "
+            f"{_flops(forward)} FLOP (2 x {_count(shape.parameters)}, the rest attention) / {trained}",
         ),
     )
 
@@ -227,8 +234,9 @@ def describe(recipe: Recipe, pool: str | None) -> str:
     ]
     lines += [f"#   {item.name:<12}{item.value:>8,.0f} s   {item.how}" for item in found.seconds]
     hours = found.step * 100 / 3600
+    then = "beside it learning, the longer of both" if found.apart else "then learning"
     lines.append(
-        f"#   {found.step:,.0f} s a step (sampling and reading, or grading where that takes longer; then learning): "
+        f"#   {found.step:,.0f} s a step (sampling and reading, or grading where that takes longer; {then}): "
         f"{hours:,.1f} hours per 100 steps"
     )
     return "\n".join(lines)
@@ -248,10 +256,11 @@ def _placement(recipe: Recipe, terms: VerlSettings, pool: str | None) -> list[st
     if on_cpu(recipe):
         first = f"{terms.nodes * terms.gpus} processes on CPUs train; one more samples"
     else:
-        copies = terms.nodes * terms.gpus // terms.sampler_parallel
+        gpus, parts = sampler_size(recipe, terms)
+        where = f"on {gpus} other GPUs, sampling while these train" if terms.sampler_gpus else "asleep while training"
         first = (
-            f"{terms.nodes} machine(s) x GPUs 0..{terms.gpus - 1}: FSDP over all of them; {copies} copies of "
-            f"{terms.sampler} over {terms.sampler_parallel} GPU(s) each, asleep while training"
+            f"{terms.nodes} machine(s) x GPUs 0..{terms.gpus - 1}: FSDP over all of them; {gpus // parts} copies of "
+            f"{terms.sampler} over {parts} GPU(s) each, {where}"
         )
     device = recipe.episode.settings.device
     if pool is not None:

@@ -29,6 +29,7 @@ class VerlSettings(Config):
     gpu_memory: float = Field(80e9, gt=0, description="bytes of one GPU, for the estimate")
     gpu_flops: float = Field(300e12, gt=0, description="FLOP/s that one GPU reaches in training, for the estimate")
     gpu_bandwidth: float = Field(2e12, gt=0, description="bytes/s that one GPU reaches in decoding, for the estimate")
+    sampler_gpus: int = Field(0, ge=0, description="GPUs that sample beside those that train: rollout.staleness 1")
     sampler_parallel: int = Field(1, ge=1, description="GPUs that one copy of the sampler is split over")
     sampler_memory: float = Field(0.6, gt=0, lt=1, description="share of a GPU's memory that the sampler may take")
     sampler: str = Field("vllm", description="verl's name of the sampler: vllm or sglang; on a CPU it is our own")
@@ -56,21 +57,22 @@ def settings_of(section: dict[str, Any]) -> VerlSettings:
 PLUGIN = "drkernel.engines.verl.plugin"
 LOSSES = {"clipped": "vanilla", "reinforce": "gpg", "cispo": "cispo"}
 """Our losses, and those of verl that compute the same."""
+REFERENCE = "actor_rollout_ref.ref."
 
 TRANSLATED = (
     "name", "runs", "seed", "policy.model", "policy.dtype", "policy.device", "policy.lora",
     "policy.checkpoint_activations", "train_tasks", "heldout_tasks", "rollout.tasks", "rollout.samples",
-    "rollout.refill",
-    "rollout.sampling", "rollout.context", "rollout.dtype", "rl.steps", "rl.learner.lr", "rl.learner.weight_decay",
-    "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule", "rl.learner.updates", "rl.learner.passes",
-    "rl.learner.micro_tokens", "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature",
-    "evaluation.top_p", "evaluation.seed", "checkpoint.keep", "plugins", "sinks", "verl",
+    "rollout.refill", "rollout.staleness", "rollout.sampling", "rollout.context", "rollout.dtype", "rl.steps",
+    "rl.learner.lr", "rl.learner.weight_decay", "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule",
+    "rl.learner.updates", "rl.learner.passes", "rl.learner.micro_tokens", "rl.learner.kl", "rl.learner.kl_coefficient",
+    "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature", "evaluation.top_p",
+    "evaluation.seed", "checkpoint.keep", "plugins", "sinks", "verl",
 )  # fmt: skip
 """Keys with counterparts among verl's."""
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
     "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
-    "rl.learner.scale", "rollout.shape",
+    "rl.learner.scale", "rl.learner.speed_after", "rollout.shape",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
@@ -91,14 +93,9 @@ OTHERWISE = {
 }
 """Keys without effect on verl, and why."""
 REFUSED = {
-    "rollout.staleness": "verl's asynchronous trainers take the prompts that end first, and several weights may sample "
-    "one answer: what a batch is depends on timing",
-    "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
+    "rollout.refresh_every": "verl's sampler gets the new weights after every step",
     "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
-    "rl.learner.kl_coefficient": "verl aggregates a KL term over trajectories, not over turns",
-    "rl.learner.kl": "verl aggregates a KL term over trajectories, not over turns",
-    "rl.learner.speed_after": "verl's workers see no whole group when they count rewards",
     "budget_minutes": "verl runs its steps; set it to null",
 }
 """Keys whose every value but the default (of ``stop_at_fence``: False) is refused, and why."""
@@ -208,10 +205,33 @@ def _refuse(recipe: Recipe) -> None:
         )
     if recipe.policy.lora is not None and recipe.policy.lora.dropout:
         raise ConfigError("policy.lora.dropout: verl's adapters have none")
+    if recipe.rollout.staleness:
+        _refuse_ahead(recipe)
+    elif settings_of(recipe.verl).sampler_gpus:
+        raise ConfigError("verl.sampler_gpus: with rollout.staleness 0 they would be idle while the others train")
     if recipe.rollout.tasks % learner.updates:
         raise ConfigError(
             f"rl.learner.updates {learner.updates}: verl divides the {recipe.rollout.tasks} prompts of a step evenly"
         )
+
+
+def _refuse_ahead(recipe: Recipe) -> None:
+    if not on_cpu(recipe) and not settings_of(recipe.verl).sampler_gpus:
+        raise ConfigError(
+            "rollout.staleness 1: on the GPUs that train a sampler sleeps meanwhile, older weights would win no time; "
+            "give it GPUs of its own, verl.sampler_gpus"
+        )
+    if learner_of(recipe).updates > 1:
+        raise ConfigError(f"rl.learner.updates {learner_of(recipe).updates}: 1 on verl with rollout.staleness 1")
+    if recipe.policy.lora is not None:
+        raise ConfigError("policy.lora: verl sends a sampler apart no adapters, rollout.staleness 1 needs them merged")
+
+
+def sampler_size(recipe: Recipe, terms: VerlSettings) -> tuple[int, int]:
+    """Return the GPUs that sample, and those of one copy of the sampler; on a CPU there is one copy."""
+    apart = 1 if on_cpu(recipe) else terms.sampler_gpus
+    gpus = apart if recipe.rollout.staleness else terms.nodes * terms.gpus
+    return gpus, gpus if on_cpu(recipe) else terms.sampler_parallel
 
 
 def _model(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
@@ -235,19 +255,19 @@ def _actor(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
     low = recipe.policy.dtype == "bf16"
     at = "actor_rollout_ref.actor."
     arithmetic = "bf16" if low else "fp32"
+    arithmetics = {
+        "strategy": "fsdp2",
+        "model_dtype": "fp32",  # master weights
+        "dtype": "bfloat16" if low else "float32",
+        "mixed_precision": {"param_dtype": arithmetic, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+        "param_offload": terms.offload,
+        "use_torch_compile": not cpu,
+    }
     return {
         at + "strategy": "fsdp2",
-        at + "fsdp_config.strategy": "fsdp2",
-        at + "fsdp_config.model_dtype": "fp32",  # master weights
-        at + "fsdp_config.dtype": "bfloat16" if low else "float32",
-        at + "fsdp_config.mixed_precision": {
-            "param_dtype": arithmetic,
-            "reduce_dtype": "fp32",
-            "buffer_dtype": "fp32",
-        },
-        at + "fsdp_config.param_offload": terms.offload,
+        # the reference of a KL penalty computes as the policy does: before the first step they are equal
+        **{f"{role}fsdp_config.{key}": value for role in (at, REFERENCE) for key, value in arithmetics.items()},
         at + "fsdp_config.optimizer_offload": terms.offload,
-        at + "fsdp_config.use_torch_compile": not cpu,
         at + "fsdp_config.seed": recipe.seed,
         at + "use_torch_compile": not cpu,
         at + "ulysses_sequence_parallel_size": terms.sequence_parallel,
@@ -269,8 +289,10 @@ def _actor(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "loss_agg_mode": "seq-mean-token-sum-norm",
         at + "loss_scale_factor": 1,
         at + "entropy_coeff": 0,
-        at + "use_kl_loss": False,
-        "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
+        at + "use_kl_loss": learner.kl_coefficient > 0,
+        at + "kl_loss_coef": learner.kl_coefficient,
+        at + "kl_loss_type": learner.kl,
+        REFERENCE + "log_prob_use_dynamic_bsz": True,
         "critic.enable": False,
     }
 
@@ -308,7 +330,7 @@ def _loss(method: Method) -> dict[str, Any]:
 
 def _rollout(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
     cpu, sampling, evaluation = on_cpu(recipe), recipe.rollout.sampling, recipe.evaluation
-    gpus = terms.nodes * terms.gpus
+    gpus, parts = sampler_size(recipe, terms)
     at = "actor_rollout_ref.rollout."
     return {
         at + "name": "drkernel" if cpu else terms.sampler,
@@ -326,7 +348,8 @@ def _rollout(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "max_model_len": recipe.rollout.context,
         at + "max_num_seqs": sampling.rows if cpu else 256,
         at + "gpu_memory_utilization": terms.sampler_memory,
-        at + "tensor_model_parallel_size": gpus if cpu else terms.sampler_parallel,
+        at + "tensor_model_parallel_size": parts,
+        **(_apart(recipe, terms, gpus) if recipe.rollout.staleness else {}),
         at + "free_cache_engine": not cpu,
         at + "log_prob_use_dynamic_bsz": True,
         at + "log_prob_max_token_len_per_gpu": micro_tokens(recipe, terms),
@@ -337,6 +360,20 @@ def _rollout(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "agent.num_workers": terms.workers,
         at + "agent.default_agent_loop": "drkernel",
         at + "agent.agent_loop_config_path": str((directory(recipe) / "verl" / "agent.yaml").absolute()),
+    }
+
+
+def _apart(recipe: Recipe, terms: VerlSettings, gpus: int) -> dict[str, Any]:
+    at = "actor_rollout_ref.rollout."
+    of_node = min(gpus, terms.gpus)
+    if gpus % of_node:
+        raise ConfigError(f"verl.sampler_gpus {gpus}: whole machines of verl.gpus {terms.gpus}, or a part of one")
+    return {
+        "actor_rollout_ref.hybrid_engine": False,
+        at + "nnodes": gpus // of_node,
+        at + "n_gpus_per_node": of_node,
+        at + "checkpoint_engine.backend": "drkernel" if on_cpu(recipe) else "nccl",
+        "trainer.v1.separate_async.parameter_sync_step": 1,
     }
 
 
@@ -365,7 +402,7 @@ def _trainer(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
     assert recipe.rl is not None
     return {
         "trainer.use_v1": True,
-        "trainer.v1.trainer_mode": "drkernel",
+        "trainer.v1.trainer_mode": "drkernel_ahead" if recipe.rollout.staleness else "drkernel",
         "trainer.device": "cpu" if on_cpu(recipe) else "cuda",
         "trainer.nnodes": terms.nodes,
         "trainer.n_gpus_per_node": terms.gpus,
@@ -383,16 +420,16 @@ def _trainer(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         # the advantage is computed by our trainer; verl asks for a name that needs no critic
         "algorithm.adv_estimator": "grpo",
         "algorithm.use_kl_in_reward": False,
-        **(_refilling(recipe) if recipe.rollout.refill else {}),
+        **(_buffer(recipe) if recipe.rollout.refill or recipe.rollout.staleness else {}),
     }
 
 
-def _refilling(recipe: Recipe) -> dict[str, Any]:
+def _buffer(recipe: Recipe) -> dict[str, Any]:
     at = "trainer.v1.sampler."
     return {
         "data.gen_batch_size": 1,  # so that verl draws as many prompts as are missing; their order does not change
         at + "custom_sampler.path": "pkg://drkernel.engines.verl.trainer",
-        at + "custom_sampler.name": "RefillingBuffer",
+        at + "custom_sampler.name": "KernelBuffer",
         at + "sampler_kwargs": {
             "refill": recipe.rollout.refill, "learner": "${drkernel.learner}", "shape": "${drkernel.shape}",
         },
@@ -418,7 +455,7 @@ def _processes(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
     if on_cpu(recipe):
         found |= {
             "ray_kwargs.ray_init.num_cpus": 16,  # shares of the machine's cores, which verl reserves by the dozen
-            "ray_kwargs.ray_init.num_gpus": terms.nodes * terms.gpus,
+            "ray_kwargs.ray_init.num_gpus": terms.nodes * terms.gpus + recipe.rollout.staleness,
             "ray_kwargs.ray_init.include_dashboard": False,
             "ray_kwargs.ray_init.object_store_memory": 500_000_000,
             "reward.reward_model.rollout.name": "drkernel",

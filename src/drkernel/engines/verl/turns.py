@@ -56,6 +56,8 @@ class Lesson:
     """bool: the tokens that train"""
     weights_BT: Tensor
     """A factor for each token's loss, so that verl's sum over tokens is our aggregation."""
+    shares_BT: Tensor
+    """The same without the weights of the mismatch, for the KL penalty."""
     metrics: dict[str, float]
 
 
@@ -89,11 +91,12 @@ def teach(
     as of :class:`~drkernel.rl.run.learner.Learner`.
     """
     credit = give_credit(shape.batch(rows.batch(old_BT, square_BT)), rows.take(rollout_BT), config, seed)
-    scale_RJ = sequences * _shares(credit, config, planned) * credit.mismatch.weights_BT
+    share_RJ = sequences * _shares(credit, config, planned) * credit.mask_BT
     return Lesson(
         advantages_BT=rows.put_back((credit.advantages_BT * credit.mask_BT).float()),
         mask_BT=rows.put_back(credit.mask_BT.to(torch.int64)).bool(),
-        weights_BT=rows.put_back((scale_RJ * credit.mask_BT).float()),
+        weights_BT=rows.put_back((share_RJ * credit.mismatch.weights_BT).float()),
+        shares_BT=rows.put_back(share_RJ.float()),
         metrics={name: value for name, value in credit.metrics.items() if math.isfinite(value)},
     )
 

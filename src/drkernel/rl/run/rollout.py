@@ -22,7 +22,7 @@ from drkernel.registry import Method, Registry
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation
 from drkernel.rl.run.registry import TurnBatch
-from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts, lay_out
+from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts, lay_out, sampled_of
 from drkernel.task import Task
 
 if TYPE_CHECKING:
@@ -278,9 +278,13 @@ class Shape(Config):
         return batch
 
     def facts(self, trajectories: Sequence[Trajectory]) -> list[list[TurnFacts]]:
-        """Return the facts of each trajectory of one prompt, for engines that keep one row a trajectory; only asked of
-        shapes that play them together."""
-        raise NotImplementedError
+        """Return the facts of each trajectory of one prompt, for engines that keep one row a trajectory."""
+        found = []
+        for path in trajectories:
+            starts = [len(sampled_of(turn).context_ids) for turn in path.turns]
+            spans = [(start - starts[0], turn) for start, turn in zip(starts, path.turns, strict=True)]
+            found.append([TurnFacts.of(turn, start, start + turn.tokens) for start, turn in spans])
+        return found
 
 
 def make_shape(method: Method) -> Shape:
