@@ -14,8 +14,6 @@ EXCEPTIONS: dict[str, str] = {
     "contrib/fr3e/tests/test_anchor_rollout.py::test_a_recipe_trains_with_anchors_and_resumes": "two whole runs",
     "tests/unit/test_unreached.py::test_no_name_is_reached_by_tests_alone": "reads the whole package",
     "tests/unit/rl/test_trainer.py::test_reinforcement_learning_finds_what_pays": "the one test that learns for long",
-    "tests/box/test_pool_memory.py::test_a_zygote_that_is_killed_is_replaced_for_all": "a zygote starts cold",
-    "tests/box/test_pool.py::test_closing_ends_real_sessions_at_once": "a zygote starts cold",
     "tests/box/test_zygote.py::test_a_dead_zygote_takes_its_jobs_along_and_is_replaced": "a zygote starts cold",
     "tests/box/test_hostile_runner.py::test_a_hostile_runner_never_makes_it_the_judges_fault": "dozens of evaluations",
     "tests/e2e/rl/test_served.py::test_a_run_samples_and_evaluates_with_its_server_alone": "a whole run on a server",
