@@ -265,13 +265,13 @@ def largest(group: int, advantage: dict[str, Any], seeds: int, steps: int) -> li
     return low.exp().tolist()
 
 
-def rates_table(found: dict[str, np.ndarray[Any, Any]]) -> str:
+def rates_table(found: dict[str, np.ndarray[Any, Any]]) -> list[list[str]]:
     """The rates, and their ratios to the first's, paired by seed."""
-    lines = ["| estimator | largest rate, geometric mean | times that of the first | visible |", "|---|---|---|---|"]
+    lines = [["estimator", "largest rate, geometric mean", "times that of the first", "visible"]]
     for name, logs in found.items():
         mean, low, high, least = np.exp(interval(logs - next(iter(found.values()))))
-        lines.append(f"| {name} | {np.exp(logs.mean()):.3f} | {mean:.2f} [{low:.2f}, {high:.2f}] | {least:.2f} |")
-    return "\n".join(lines)
+        lines.append([name, f"{np.exp(logs.mean()):.3f}", f"{mean:.2f} [{low:.2f}, {high:.2f}]", f"{least:.2f}"])
+    return lines
 
 
 def main() -> None:
@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rate", type=float, default=0.02, help="learning rate of the first part")
     parser.add_argument("--out", type=Path, default=Path("runs/long_answers"))
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="of the pictures and long_answers.csv")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="of pictures and tables")
     args = parser.parse_args()
     torch.set_num_threads(1)
     seeds, steps, rates = args.seeds, args.steps, torch.full((args.seeds,), args.rate)
@@ -297,15 +297,18 @@ def main() -> None:
         rows += mismatch_table(tokens, found)
         if args.write:
             plot(args.write / f"long_answers_{tokens}.png", found)
-    if args.write:
-        write_table(args.write / "long_answers.csv", rows)
-    print(*markdown(rows), sep="\n", flush=True)
+    if args.part != "rates":
+        print(*markdown(rows), sep="\n", flush=True)
+        if args.write:
+            write_table(args.write / "long_answers.csv", rows)
     if args.part != "mismatch":
         borne = {}
         for name, (group, advantage) in RATES.items():
             file = re.sub(r"\W+", "-", f"rates-{seeds}-{steps}-{name}") + ".json"
             borne[name] = np.log(remembered(args.out / file, partial(largest, group, advantage, seeds, steps)))
-        print(rates_table(borne))
+        print(*markdown(rates_table(borne)), sep="\n")
+        if args.write:
+            write_table(args.write / "long_answers_rates.csv", rates_table(borne))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.gym.feedback import times
-from drkernel.report.bench import write_bench_report
 from drkernel.verdict import printable
 
 if TYPE_CHECKING:
@@ -29,6 +28,13 @@ if TYPE_CHECKING:
     from drkernel.gym.request import Pool
     from drkernel.solve.bench import Bench, BenchRun
     from drkernel.solve.config import BenchConfig, PreparedTasks
+
+
+def write_page(directory: Path, live: bool = False) -> None:
+    """Write the run's page."""
+    from drkernel.report.bench import write_bench_report  # loads torch
+
+    write_bench_report(directory, live)
 
 
 class LiveBench:
@@ -46,7 +52,7 @@ class LiveBench:
         self.bar = Progress(*columns, console=Console(stderr=True), disable=quiet or not self.terminal)
         self.line = self.bar.add_task("", total=total, completed=done)
         self.counts: Counter[str] = Counter()
-        self.page = LivePage(lambda: write_bench_report(run.directory, live=True))
+        self.page = LivePage(lambda: write_page(run.directory, live=True))
         if done and not quiet:
             print(f"{done} of {total} trajectories are there already", file=sys.stderr)
 
@@ -230,7 +236,7 @@ def bench(
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
-    write_bench_report(directory)
+    write_page(directory)
     if as_json:
         print(json.dumps(summary))
     else:
@@ -299,5 +305,5 @@ def _run(run: BenchRun, meter: Meter, open_pool: Callable[[], Pool], quiet: bool
         return asyncio.run(play())
     except KeyboardInterrupt:
         run.finish()
-        write_bench_report(run.directory)
+        write_page(run.directory)
         raise

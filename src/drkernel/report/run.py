@@ -226,7 +226,9 @@ def _status_and_coverage(data: RunData) -> list[Plot]:
     names = [name for name in STATUSES if name in seen]
     totals = [sum((row.get("status") or {}).values()) or 1 for row in rl]
     series: dict[str, Sequence[float]] = {
-        name: [(row.get("status") or {}).get(name, 0) / total for row, total in zip(rl, totals, strict=True)]
+        name.replace("_", " "): [
+            (row.get("status") or {}).get(name, 0) / total for row, total in zip(rl, totals, strict=True)
+        ]
         for name in names
     }
     return [

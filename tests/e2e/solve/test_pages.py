@@ -6,6 +6,7 @@ import re
 import pytest
 
 from browser import rest
+from drkernel.cli.bench import LiveBench
 from drkernel.cli.solve import what_happened
 from drkernel.episode.meter import Meter, Prices
 from drkernel.report.bench import write_bench_report
@@ -47,6 +48,13 @@ def test_the_terminal_is_not_steered_by_an_answer(tmp_path):
     run = play(tmp_path, lambda call: EVIL + "\n```cpp\x1b[2J\nx\n```", turns=1)
     (turn,) = run.played.turns(("t/0", 0))
     assert what_happened(turn).isprintable()
+
+
+def test_the_page_of_a_run_that_goes_on_reads_itself_anew(tmp_path):
+    model = FunctionModel(lambda call: answer(1.5))
+    with open_run(tmp_path, bench_config(model.name), 1) as run, LiveBench(run, Meter(model), quiet=True):
+        assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text()
+    assert "refresh" not in write_bench_report(tmp_path).read_text()
 
 
 def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
