@@ -82,12 +82,6 @@ class L2State:
         for storage in [key for key in self._held if is_dead(key)]:
             self.forget(storage)
 
-    def flush(self) -> None:
-        """Empty the cache."""
-        self._held.clear()
-        self._used = self._writeback = self._read = self._written = 0.0
-        self._dirty = self.capacity
-
 
 def _pushed_out(dirty: float, read: float, written: float) -> float:
     """Bytes of ``dirty`` lines that a kernel writes back beyond as many as it writes itself.
@@ -103,9 +97,6 @@ def _pushed_out(dirty: float, read: float, written: float) -> float:
 
     fewer = min(written, max(0.0, dirty - read))  # from here on the share falls faster than written bytes rise
     return max(beyond_own(written), fewer + beyond_own(fewer) - written)
-
-
-# ---- L1
 
 
 SECTOR_BYTES = 32
@@ -200,24 +191,21 @@ def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSp
 
 def waiting_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
     """Share of the executions of loads that ask for anything, of those whose mask can be off as a whole."""
-    executed = dict(stats.executed)
-    beyond_text = {number: nbytes for number, _, nbytes, _ in stats.sites}
-    shares = {}
-    for index, count in executed.items():
-        block = profile.blocks[index]
-        maskable = {number for level in block.masked for number in level}
-        for load in block.loads:
-            whole = count * load.nbytes
-            if load.number in maskable and whole:
-                shares[load.number] = min(1.0, max(0.0, 1.0 + beyond_text.get(load.number, 0.0) / whole))
-    return shares
+    blocks = [(profile.blocks[index], count) for index, count in stats.executed if any(profile.blocks[index].masked)]
+    asked = _asked(stats, profile) if blocks else {}
+    return {
+        load.number: min(1.0, asked[load.number] / (count * load.nbytes))
+        for block, count in blocks
+        for load in block.loads
+        if count * load.nbytes
+    }
 
 
 def stored_elements(stats: LaunchStats, profile: KernelProfile) -> float:
     """Bytes of all elements that stores write, those that are written again included."""
-    lanes_beyond = {number: lanes for number, _, _, lanes in stats.sites}
+    lanes_beyond = {number: min(0.0, lanes) for number, _, _, lanes in stats.sites}
     return sum(
-        max(0.0, count * store.own + min(0.0, lanes_beyond.get(store.number, 0.0)) * store.size)
+        max(0.0, count * nbytes + lanes_beyond.get(number, 0.0) * size)
         for index, count in stats.executed
-        for store in profile.blocks[index].stores
+        for number, nbytes, size in profile.blocks[index].stores
     )

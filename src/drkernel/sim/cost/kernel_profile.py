@@ -25,6 +25,22 @@ _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
 _UNROLLED_OPERATIONS = 64
 """operations of a loop's body up to which ptxas unrolls it"""
+_PLAIN = frozenset(
+    [
+        "tt.splat",
+        "tt.addptr",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.make_range",
+        "tt.load",
+        "tt.extern_elementwise",
+        "tt.bitcast",
+        "tt.fp_to_fp",
+        "tt.int_to_ptr",
+        "tt.clampf",
+        "scf.yield",
+    ]
+)
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 
@@ -60,19 +76,6 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Store:
-    """One ``tt.store`` of a block."""
-
-    number: int
-    nbytes: float
-    """that the text says it asks for, in whole sectors"""
-    own: float
-    """the bytes of its elements"""
-    size: int
-    """bytes of an element"""
-
-
-@dataclass(frozen=True)
 class BlockProfile:
     """One execution of one basic block."""
 
@@ -95,7 +98,8 @@ class BlockProfile:
     """of a loop that is pipelined for its products: ``levels`` of the loads that do not lead to one, and are not loaded
     ahead"""
     loads: tuple[Load, ...] = ()
-    stores: tuple[Store, ...] = ()
+    stores: tuple[tuple[int, float, int], ...] = ()
+    """each store: its number, bytes of its elements, of one element"""
     masked: tuple[tuple[int, ...], ...] = ()
     """by level: its loads, where the mask of each can be off for all elements at once; none where one's cannot"""
     unrolled: bool = False
@@ -288,7 +292,7 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         levels=tuple(levels),
         exposed=tuple(float(exposed[level]) for level in range(len(levels))) if exposed else (),
         loads=_loads(loads),
-        stores=tuple(map(_store, (op for op in block.ops if op.name == "tt.store"))),
+        stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
         masked=tuple(
             tuple(op.number for op in some) if all(map(_masked_whole, some)) else ()
             for some in (by_level[level] for level in range(len(levels)))
@@ -325,6 +329,7 @@ def _step(value: Value, axis: int, steps: int = 48) -> str:
     shape, op = value.type.shape, value.op
     if not shape or shape[axis] == 1:
         return "same"
+    axis %= len(shape)
     if steps == 0:
         return "other"
     if op is None:
@@ -399,33 +404,8 @@ def _vector_of(op: Op) -> float:
     """Neighbouring updates of an atomic that go together: sums of side-by-side fp32 (v4) and 16-bit floats (v8)."""
     pointer = op.operands[0]
     width = {"f32": 4.0, "f16": 8.0, "bf16": 8.0}.get(pointer.type.pointee or "", 1.0)
-    beside = op.attrs.get("word0") == "fadd" and _side_by_side(pointer)
+    beside = op.attrs.get("word0") == "fadd" and _step(pointer, -1) == "beside"
     return width if beside and pointer.type.numel >= 128 else 1.0
-
-
-def _side_by_side(value: Value, steps: int = 32) -> bool:
-    """Whether neighbouring elements have neighbouring addresses: a range plus what is the same, or varies elsewhere."""
-    op = value.op
-    if op is None or steps == 0:
-        return False
-    if op.name == "tt.make_range":
-        return True
-    if op.name in ("tt.addptr", "arith.addi"):
-        ranges = [_side_by_side(operand, steps - 1) for operand in op.operands]
-        others = [operand for operand, is_range in zip(op.operands, ranges, strict=True) if not is_range]
-        return any(ranges) and all(_same_along(operand, steps - 1) for operand in others)
-    names = ("arith.extsi", "arith.extui", "tt.broadcast", "tt.expand_dims")
-    return op.name in names and _side_by_side(op.operands[0], steps - 1)
-
-
-def _same_along(value: Value, steps: int) -> bool:
-    """Whether a value is one scalar everywhere, or varies along another dimension only."""
-    op = value.op
-    if op is None or steps == 0:
-        return not value.type.is_block
-    if op.name in ("tt.splat", "tt.broadcast", "arith.constant"):
-        return True
-    return bool(op.operands) and all(_same_along(operand, steps - 1) for operand in op.operands)
 
 
 def _loads(ops: list[Op]) -> tuple[Load, ...]:
@@ -436,26 +416,17 @@ def _loads(ops: list[Op]) -> tuple[Load, ...]:
     )  # fmt: skip
 
 
-def _store(op: Op) -> Store:
-    pointer = op.operands[0].type
-    size = elem_bytes(pointer.pointee or "i8")
-    return Store(op.number, float(counted_bytes(pointer)), float(pointer.numel * size), size)
-
-
 def _masked_whole(op: Op) -> bool:
     """Whether a load has a mask of which one number decides: such a load may ask for nothing and wait for nothing."""
     return op.name == "tt.load" and len(op.operands) > 1 and _has_whole(op.operands[1])
 
 
-def _has_whole(mask: Value, steps: int = 16) -> bool:
+def _has_whole(mask: Value) -> bool:
     op = mask.op
     if not mask.type.is_block or mask.type.numel == 1:
         return op is None or op.name != "arith.constant"
-    if op is None or steps == 0:
-        return False
-    if op.name == "arith.andi":
-        return any(_has_whole(operand, steps - 1) for operand in op.operands)
-    return op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims") and _has_whole(op.operands[0], steps - 1)
+    through = ("arith.andi", "tt.splat", "tt.broadcast", "tt.expand_dims")
+    return op is not None and op.name in through and any(map(_has_whole, op.operands))
 
 
 def _unrolled(block: BasicBlock) -> bool:
@@ -464,25 +435,20 @@ def _unrolled(block: BasicBlock) -> bool:
     loop = block.parent
     if loop is None or loop.name != "scf.for" or len(block.ops) > _UNROLLED_OPERATIONS:
         return False
-    plain = ("arith.", "math.", "tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load")
-    plain = (*plain, "tt.extern_elementwise", "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield")
-    if not all(op.name.startswith(plain) for op in block.ops):
+    if not all(op.name in _PLAIN or op.name.startswith(("arith.", "math.")) for op in block.ops):
         return False
-    given = {id(value): place for place, value in enumerate(block.args)}
-    yielded = block.ops[-1].operands if block.ops and block.ops[-1].name == "scf.yield" else []
+    carried = {id(value): place for place, value in enumerate(block.args[1:])}  # after the counter
     ahead = [operand for op in block.ops if op.name == "tt.load" for operand in op.operands]
     seen: set[int] = set()
     while ahead:
         value = ahead.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if id(value) in given and given[id(value)] > 0:  # after the counter
-            ahead.append(yielded[given[id(value)] - 1])
-        elif value.op is not None and value.op.block is block:
+        if id(value) not in seen and id(value) in carried:
+            ahead.append(block.ops[-1].operands[carried[id(value)]])
+        elif id(value) not in seen and value.op is not None and value.op.block is block:
             if value.op.name == "tt.load":
                 return False
             ahead += value.op.operands
+        seen.add(id(value))
     return bool(seen)
 
 
@@ -514,8 +480,11 @@ def _root(load: Op) -> int:
 
 
 def _nbytes(op: Op) -> float:
-    pointer = op.operands[0].type
-    return float(pointer.numel * elem_bytes(pointer.pointee or "i8"))
+    return float(op.operands[0].type.numel * _item(op))
+
+
+def _item(op: Op) -> int:
+    return elem_bytes(op.operands[0].type.pointee or "i8")
 
 
 def _pipelining(block: BasicBlock) -> tuple[int | None, bool]:

@@ -422,15 +422,8 @@ def block_seconds(
     spec: GPUSpec,
     waiting: Mapping[int, float] = MappingProxyType({}),
 ) -> list[float]:
-    """Seconds that one execution of each block takes a program that is alone on its SM.
-
-    Args:
-        profile: of the kernel.
-        num_warps: of a program.
-        num_stages: of the launch.
-        spec: the device.
-        waiting: share of executions of a load that ask for anything, where it may ask for nothing.
-    """
+    """Seconds that one execution of each block takes a program that is alone on its SM; ``waiting``: share of a load's
+    executions that ask for anything."""
     threads = num_warps * spec.warp_size
     waits = [_waits(block, threads, spec, waiting, UNROLLED if block.unrolled else 1) for block in profile.blocks]
     seconds = [_block_chain(*each, num_warps, num_stages, spec) for each in zip(profile.blocks, waits, strict=True)]

@@ -10,7 +10,7 @@ An operator is in exactly one of three classes, and ``test_cost_prices.py`` cove
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -79,9 +79,6 @@ def by_name(name: str, values: Sequence[Any]) -> dict[str, Any]:
     for parameter in parameters[len(values) :]:
         given[parameter.name] = parameter.default
     return given
-
-
-# ---- families
 
 
 Family = Callable[[MetaCall], list[KernelWork]]
@@ -298,23 +295,6 @@ def synchronises(name: str, inputs: Sequence[TensorMeta]) -> bool:
     return base in SYNCHRONISING or masked or (base == "where" and len(inputs) == 1)
 
 
-# ---- time
-
-
-def make_call(
-    name: str,
-    inputs: Sequence[TensorMeta],
-    outputs: Sequence[TensorMeta],
-    args: Any,
-    spec: GPUSpec,
-    *,
-    conv_tf32: bool = True,
-) -> MetaCall:
-    """Return an operator in the form that families read; ``args`` are in the order of its schema."""
-    given = by_name(name, args if isinstance(args, (list, tuple)) else ())
-    return MetaCall(base_name(name), name.rpartition(".")[2], tuple(inputs), tuple(outputs), spec, given, conv_tf32)
-
-
 def operator_work(
     name: str,
     inputs: Sequence[TensorMeta],
@@ -328,7 +308,9 @@ def operator_work(
 
     Raises :class:`Unpriced` if there is no model of them.
     """
-    call = make_call(name, inputs, outputs, args, spec, conv_tf32=conv_tf32)
+    given = by_name(name, args if isinstance(args, (list, tuple)) else ())
+    overload = name.rpartition(".")[2]
+    call = MetaCall(base_name(name), overload, tuple(inputs), tuple(outputs), spec, given, conv_tf32)
     if not any(meta.elements for meta in (*call.inputs, *call.outputs)):
         return []
     return family_of(name, inputs)(call)
@@ -344,13 +326,13 @@ def floor_work(name: str, inputs: Sequence[TensorMeta], outputs: Sequence[Tensor
 
 
 HOST_FACTOR = dict.fromkeys(
-    (
+    [
         "convolution",
         "native_batch_norm",
         "_native_batch_norm_legit",
         "cudnn_batch_norm",
         "_scaled_dot_product_flash_attention_for_cpu",
-    ),
+    ],
     2.5,
 )
 """Host time over that of a plain operator: cuDNN's descriptors and plan look-up, several outputs to allocate."""
@@ -379,5 +361,5 @@ def operator_cost(
     cost = combine(kernel_cost(item, spec, l2) for item in work)
     factor = HOST_FACTOR.get(name.partition(".")[0])
     if factor is not None:
-        cost = cost.with_host(factor * spec.launch_overhead)
+        cost = replace(cost, host_seconds=factor * spec.launch_overhead)
     return cost.without_price(reason) if reason else cost

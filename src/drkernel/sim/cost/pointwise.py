@@ -92,9 +92,6 @@ def _integer_instructions(base: str, dtype: str) -> float:
     return INTEGER_POWER if base == "pow" else 2.0
 
 
-# ---- kernels
-
-
 BROADCAST_EFFICIENCY = 0.81
 """Share of a plain copy's bandwidth where operands differ in layout or dtype or broadcast: offsets are computed per
 element by integer division and loads are not vectorised. (A zero-dimensional device tensor is such an operand.)"""

@@ -100,10 +100,6 @@ class CostEstimate:
         """Floating-point operations over all units (integer and special-function work left out)."""
         return sum(count for unit, count in self.flops.items() if unit not in ("int", "sfu"))
 
-    def with_host(self, seconds: float | None) -> CostEstimate:
-        """Return the estimate with another host time."""
-        return replace(self, host_seconds=seconds)
-
     def without_price(self, reason: str) -> CostEstimate:
         """Return the estimate as a lower bound without a price, because of ``reason``. It counts as a kernel, so that a
         profile shows it."""
@@ -199,9 +195,6 @@ class KernelWork:
     serial_seconds: float = 0.0
     atomic_seconds: float = 0.0
     fixed_kernels: int = 1
-
-
-# ---- operator calls
 
 
 @dataclass(frozen=True)

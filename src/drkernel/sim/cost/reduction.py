@@ -379,9 +379,6 @@ def equal(call: MetaCall) -> list[KernelWork]:
     ]
 
 
-# ---- losses
-
-
 SECTOR_BYTES = 32
 SHARED_SUM_CYCLES = 30.0
 """A number from shared memory, added to the sum of those before."""

@@ -142,9 +142,6 @@ def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:
     return max((count / rates[unit] for unit, count in work.flops.items()), default=0.0)
 
 
-# ---- atomic updates of library kernels
-
-
 UPDATE_BYTES = 2 * 64.0
 """L2 bandwidth that one scattered update takes, as ``launch_time.py`` has it: what an atomic unit reads and
 writes. PyTorch's kernels issue their updates one element at a time."""
