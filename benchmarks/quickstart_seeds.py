@@ -149,6 +149,8 @@ def family_table(runs: Sequence[Finished]) -> list[str]:
         row(family, lambda found, family=family: found["families"][family]["fast_1.2"])
     for turn in range(len(runs[0].evaluation("before")["per_turn"])):
         row(f"turn {turn + 1}", lambda found, turn=turn: found["per_turn"][turn]["fast_1.2"])
+        if turn:
+            row(f"answers of turn {turn + 1} alone", lambda found, turn=turn: found["answers"][turn]["fast_1.2"])
     row("best turn", lambda found: found["best"][-1]["fast_1.2"])
     return lines
 

@@ -56,7 +56,7 @@ DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
 """how much of a problem the writer can put into a kernel, in the order of the teacher's plans that are right"""
 FURTHER = 3000
 """tasks beyond those of the cold start that have a first answer taught"""
-FIRST = Mix(fused=0.15, partial=0.2, lazy=0.65, bad_mask=0, compile_error=0, forgotten_step=0)
+FIRST = Mix(fused=0.15, partial=0.2, lazy=0.65, bad_mask=0, compile_error=0, wrong_step=0)
 """first answers that are taught alone"""
 WHOLE = 1 / 3
 """share of the trajectories ending in a whole kernel that is taught"""

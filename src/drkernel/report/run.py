@@ -112,6 +112,7 @@ def page(data: RunData, live: bool = False) -> str:
         size_lines=size_lines(sizes) if (sizes := (data.evaluation("after") or {}).get("sizes")) else [],
         learning=_drawn(_curves(data)),
         turns=_turns(data),
+        answers=_answers(data),
         families=_families(data),
         policy=_drawn(_status_and_coverage(data)),
         health=_drawn(_corrections(data)),
@@ -206,6 +207,15 @@ def _turns(data: RunData) -> list[tuple[str, float, str]]:
         best = (row or {}).get("best") or []
         if best and best[-1].get("fast_1.2") is not None:
             rows.append((f"{label}, best turn", best[-1]["fast_1.2"], f"{100 * best[-1]['fast_1.2']:.1f}%"))
+    return rows
+
+
+def _answers(data: RunData) -> list[tuple[str, int, float | None, float | None]]:
+    """The answers that were given at each turn, before and after RL: how many, and the shares right and fast."""
+    rows = []
+    for label in ("before", "after"):
+        for turn, found in enumerate((data.evaluation(label) or {}).get("answers") or [], 1):
+            rows.append((f"{label}, turn {turn}", found["answers"], found.get("fast_0"), found.get("fast_1.2")))
     return rows
 
 

@@ -38,6 +38,7 @@ def evaluation(label, step, fast):
         "stage": "rl" if step else "sft", "step": step, "label": label, **metrics, "reward": 1.0,
         "fast_0_interval": [0.8, 1.0], "fast_1_interval": [fast - 0.1, fast + 0.1],
         "fast_1.2_interval": [fast - 0.1, fast + 0.1], "per_turn": [metrics, metrics], "best": [metrics, metrics],
+        "answers": [{"answers": 10, **metrics}, {"answers": 7, **metrics, "fast_1.2": fast / 4}],
         "families": {"norm_residual": metrics}, "status": {"correct": 9, "incorrect": 1}, "trajectories": 10,
         "tasks": 10, "infra_errors": 0, "seconds": 3.0,
         "sizes": {"own": 7, "checked": 2, "tasks": 10, "tasks_apart": 4, "untimed": {"too much data": 2}},
@@ -100,6 +101,7 @@ def test_the_page_is_balanced_escaped_and_self_contained(run):
         "1,234",
         "7 of 9 times are of the tasks' own sizes",
         "2 answers: too much data",
+        '<td>after, turn 2</td><td class="r">7</td><td class="r">90.0%</td><td class="r">15.0%</td>',
     ):
         assert part in text.replace("&#39;", "'"), part
 

@@ -31,7 +31,13 @@ def write_run(directory, block, speedup):
     rows = []
     for step, label in enumerate(("before", "after")):
         one = {"label": label, "step": step, "fast_1.2": 0.5, "fast_1.2_interval": [0.4, 0.6], "tasks": 2}
-        one |= {"best": [figures], "families": {"f": figures}, "per_turn": [figures], "trajectories": 2}
+        one |= {
+            "best": [figures],
+            "families": {"f": figures},
+            "per_turn": [figures],
+            "answers": [figures],
+            "trajectories": 2,
+        }
         rows.append(json.dumps(one))
     (directory / "eval.jsonl").write_text("\n".join(rows))
     turns = {

@@ -1,8 +1,8 @@
 import pytest
 
 from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks, make_task
-from drkernel.rl.data.teacher.writer import TeacherConfig
-from drkernel.rl.run.sft import AGAIN, copied_modules, copy_of, repeated_kernels
+from drkernel.rl.data.teacher.writer import Mix, TeacherConfig
+from drkernel.rl.run.sft import AGAIN, copied_modules, copy_of, second_answers
 from tiny import tiny_tokenizer
 
 
@@ -32,24 +32,33 @@ def test_a_module_without_model_is_refused():
         copy_of("import torch\nclass Other: pass\n")
 
 
-def test_kernels_are_repeated_and_only_the_repeat_is_learnt():
+def test_kernels_are_written_and_gone_on_with():
     tokenizer = tiny_tokenizer()
-    problems = list(generate_problems("train", 6, 0))
-    examples = repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000)
-    sources = set()
+    problems = list(generate_problems("train", 12, 0))
+    keeps = TeacherConfig(first=Mix(bad_mask=0, compile_error=0, wrong_step=0), improve=0, retune=0)
+    examples = second_answers(tokenizer, problems, keeps, 3, 10_000)
     for problem, example in zip(problems, examples, strict=True):
-        trained = [i for i, m in zip(example.ids, example.mask, strict=True) if m]
-        answer = tokenizer.decode(trained)
-        assert answer.startswith("```python\n") and "ModelNew" in answer and trained[-1] == tokenizer.end_id
-        shown = tokenizer.decode(example.ids[: example.mask.index(True)])
-        assert answer in shown and make_task(problem).reference.strip() in shown and shown.count(AGAIN) == 1
-        assert all(example.mask[example.mask.index(True) :])
-        sources.add(answer)
-    assert len(sources) == 6
-    both = repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000, write=True)
-    for problem, example in zip(problems, both, strict=True):
-        trained = tokenizer.decode([i for i, m in zip(example.ids, example.mask, strict=True) if m])
-        assert trained.count("class ModelNew") == 2 and AGAIN not in trained
-        assert make_task(problem).reference.strip() not in trained
-    assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000) == examples
-    assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 20) == []
+        first, second = learnt(tokenizer, example)
+        assert first == second and first.startswith("```python\n") and example.ids[-1] == tokenizer.end_id
+        whole = tokenizer.decode(example.ids)
+        assert make_task(problem).reference.strip() in whole and whole.count(AGAIN) == 1
+    assert len({learnt(tokenizer, example)[0] for example in examples}) == 12
+    assert second_answers(tokenizer, problems, keeps, 3, 10_000) == examples
+    assert second_answers(tokenizer, problems, keeps, 3, 20) == []
+
+
+def test_answers_meant_to_be_wrong_are_shown_and_not_learnt():
+    tokenizer = tiny_tokenizer()
+    problems = list(generate_problems("train", 12, 0))
+    wrong = Mix(fused=0, partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=1)
+    for example in second_answers(tokenizer, problems, TeacherConfig(first=wrong, mend=1), 3, 10_000, "right"):
+        (mended,) = learnt(tokenizer, example)
+        assert tokenizer.decode(example.ids).count("class ModelNew") == 2 and mended.count("class ModelNew") == 1
+        assert example.mask[-1] and all(example.mask[example.mask.index(True) :])
+
+
+def learnt(tokenizer, example):
+    """The answers that the mask holds."""
+    ids = [token for token, kept in zip(example.ids, example.mask, strict=True) if kept]
+    ends = [place for place, token in enumerate(ids, 1) if token == tokenizer.end_id]
+    return [tokenizer.decode(ids[start:end]) for start, end in zip([0, *ends], ends, strict=False)]

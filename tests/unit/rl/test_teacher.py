@@ -85,17 +85,17 @@ def test_teacher_follows_its_mix_and_mends():
     problem = draw_problem(FAMILIES["softmax"], random.Random(0))
     plans = [ProgramTeacher(problem, TeacherConfig(), random.Random(k)).next_answer()[0] for k in range(400)]
     assert abs(plans.count("lazy") / 400 - Mix().lazy / Mix().total) < 0.08
-    lazy = Mix(fused=0, partial=0, lazy=1, bad_mask=0, compile_error=0, forgotten_step=0)
+    lazy = Mix(fused=0, partial=0, lazy=1, bad_mask=0, compile_error=0, wrong_step=0)
     always = TeacherConfig(first=lazy, improve=1.0)
     teacher = ProgramTeacher(problem, always, random.Random(0))
     assert [teacher.next_answer()[0] for _ in range(3)] == ["lazy", "fused", "fused"]
     with pytest.raises(ValueError, match="above 0"):
-        Mix(fused=0, partial=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+        Mix(fused=0, partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=0)
 
 
 def test_later_answers_are_launched_anew_as_often_as_asked():
     problem = draw_problem(FAMILIES["chain"], random.Random(0))
-    right = Mix(fused=1, partial=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+    right = Mix(fused=1, partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=0)
     for chance, most in ((0.0, 1), (1.0, len(BLOCKS) * len(WARPS))):
         teacher = ProgramTeacher(problem, TeacherConfig(first=right, retune=chance), random.Random(0))
         launches = {line for _ in range(60) for line in teacher.next_answer()[1].splitlines() if "num_warps=" in line}

@@ -44,7 +44,8 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     """Compute metrics of evaluated trajectories with :mod:`drkernel.episode.metrics`.
 
     The row's own figures are those of the *last* graded turn of each trajectory. ``per_turn[k]`` holds those after turn
-    k + 1 (a trajectory that ended keeps its last turn), ``best`` those of the best turn so far (best-of-history). Turns
+    k + 1 (a trajectory that ended keeps its last turn), ``best`` those of the best turn so far (best-of-history), and
+    ``answers[k]`` those of the answers given at turn k + 1 alone, where earlier ones had not reached the target. Turns
     that failed for infrastructure reasons are left out and counted. Intervals are 95% bootstrap intervals over tasks.
     """
     samples: dict[str, list[list[TurnOutcome]]] = {}
@@ -62,6 +63,8 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
         result[f"{fast_name(p)}_interval"] = _interval(samples, p, seed)
     result["per_turn"] = [figures(samples, last_turn, k + 1) for k in range(turns)]
     result["best"] = [figures(samples, best_turn, k + 1) for k in range(turns)]
+    given = [[play[k] for play in plays if len(play) > k] for k in range(turns)]
+    result["answers"] = [{"answers": len(rows), **turn_figures(rows)} for rows in given]
     result["families"] = {name: figures(by_family[name], last_turn) for name in sorted(by_family)}
     result["status"] = dict(Counter(last_turn(play).status for play in plays))
     sizes = sizes_of(turn.verdict for trajectory in trajectories for turn in trajectory.graded)

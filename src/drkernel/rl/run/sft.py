@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -17,14 +17,15 @@ from pydantic import Field
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
 from drkernel.rl.data.coldstart import lines_of, read_parquet, select
-from drkernel.rl.data.teacher.problem import TeacherProblem, reference_source
-from drkernel.rl.data.teacher.writer import ProgramTeacher, TeacherConfig
+from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, generate_tasks, reference_source
+from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.optimizers import OptimizerName, apply_gradient
 from drkernel.task import Task
 
 Messages = Sequence[dict[str, str]]
+Learnt = Literal["all", "right"]
 
 
 class SftConfig(Config):
@@ -43,10 +44,12 @@ class SftConfig(Config):
     )
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
     validation: float = Field(0.05, ge=0, lt=0.5, description="share of rows kept for the validation loss")
+    learn: Learnt = Field("all", description="answers that are learnt; 'right': wrong ones are only there to be mended")
 
 
 def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example:
-    """Encode a conversation as rollouts build it, with the assistant's ids (including the end token) in the mask."""
+    """Encode a conversation as rollouts build it, with the assistant's ids (including the end token) in the mask, but
+    for messages of ``weight`` 0."""
     ids: list[int] = []
     mask: list[bool] = []
     for index, message in enumerate(messages):
@@ -58,18 +61,28 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
         else:
             new = [*tokenizer.encode(content), tokenizer.end_id]
         ids += new
-        mask += [role == "assistant"] * len(new)
+        mask += [role == "assistant" and message.get("weight") != "0"] * len(new)
     return Example(ids, mask)
 
 
-def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[dict[str, str]]]:
+def load_conversations(path: Path, chosen: Sequence[Method] = (), learn: Learnt = "all") -> list[list[dict[str, str]]]:
     """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form) or of a
-    parquet file in one of the published layouts, or of those rows that the filters ``chosen`` keep.
+    parquet file in one of the published layouts, or of those rows that the filters ``chosen`` keep. With ``learn``
+    'right' answers that were not graded as correct get ``weight`` 0.
 
-    Raises :class:`ConfigError` naming a malformed line, or when there are no rows.
+    Raises :class:`ConfigError` naming a malformed line, when there are no rows, or none with grades that are asked for.
     """
-    if path.suffix == ".parquet":
-        return [row["messages"] for row in select(_some(read_parquet(path), path), chosen)]
+    rows = select(_some(read_parquet(path) if path.suffix == ".parquet" else _read_lines(path), path), chosen)
+    for row in rows if learn == "right" else ():
+        if len(grades := row.get("turns") or ()) != len(row["messages"]) // 2:
+            raise ConfigError(f"sft.learn 'right' needs rows with graded 'turns'; one of {path} has none")
+        for message, grade in zip(row["messages"][1::2], grades, strict=True):
+            message["weight"] = "1" if grade["status"] == "correct" else "0"
+    return [row["messages"] for row in rows]
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a JSONL file."""
     rows = []
     for number, line in enumerate(lines_of(path), 1):
         try:
@@ -78,7 +91,7 @@ def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[d
             rows.append(row)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
-    return [row["messages"] for row in select(_some(rows, path), chosen)]
+    return rows
 
 
 def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
@@ -206,7 +219,7 @@ def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int
         for end in range(len(messages), 0, -2):
             example = encode_conversation(tokenizer, messages[:end])
             if len(example.ids) <= context:
-                examples.append(example)
+                examples += [example] if any(example.mask) else []
                 break
     return examples
 
@@ -218,17 +231,15 @@ def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int
 # modules: the prompt shows one, and the answer is its class under the name ``ModelNew``. The texts are tasks of the
 # training split, thousands of them and no two alike. They make no claim about kernels, so there is nothing to verify.
 #
-# To improve an answer a model must be able to keep it. So it also repeats kernels: a conversation shows one of the
-# program teacher's as the first answer, and the second is that kernel again. Unless asked to (``write``), it learns the
-# second alone, so that ungraded kernels teach no habits of writing: no launch and no step of it can be had from
-# anywhere but the answer above. With ``write`` it learns the first as well: thousands of kernels, for as many modules,
-# at no further cost. They are as right, as lazy and as wrong as the teacher is by its plans, and nobody has graded
-# them; fine-tuning on graded ones follows.
+# It also writes kernels: a conversation shows the program teacher's first answer, and goes on with its second, which
+# keeps the first, launches it otherwise, or mends it. There are thousands of them, and nobody has graded them: they are
+# as right, as lazy and as wrong as the teacher is by its plans. ``learn: right`` leaves out those that are meant to be
+# wrong, so that the model sees mistakes without learning to make them. Fine-tuning on graded conversations follows.
 
 
 PROMPT = "Write ModelNew in PyTorch.\n```python\n{module}\n```"
 KERNEL_PROMPT = "Write ModelNew in Triton.\n```python\n{module}\n```"
-AGAIN = "Write ModelNew again."
+AGAIN = "Improve ModelNew."
 
 
 class CopyingConfig(SftConfig):
@@ -236,10 +247,20 @@ class CopyingConfig(SftConfig):
 
     tasks: int = Field(3000, ge=1, description="generated training tasks to copy, each once an epoch")
     task_seed: int = Field(1000, ge=0, description="of the generator")
-    kernels: int = Field(0, ge=0, description="kernels of the program teacher, each repeated as a second answer")
-    write: bool = Field(False, description="learn to write the repeated kernels too, ungraded as they are")
+    kernels: int = Field(0, ge=0, description="ungraded conversations of the program teacher, of two answers each")
+    teacher: TeacherConfig = TeacherConfig()
     epochs: float = Field(1.0, gt=0)
     final_lr: float = Field(1.0, ge=0, le=1, description="the rate stays up: fine-tuning follows")
+
+
+def practice(tokenizer: ChatTokenizer, config: CopyingConfig, context: int) -> list[Example]:
+    """Return the conversations of copying practice."""
+    tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
+    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False)
+    return [
+        *copied_modules(tokenizer, tasks, context),
+        *second_answers(tokenizer, problems, config.teacher, config.task_seed, context, config.learn),
+    ]
 
 
 def copy_of(reference: str) -> str:
@@ -271,27 +292,27 @@ def copied_modules(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int
     return [example for example in examples if len(example.ids) <= context]
 
 
-def repeated_kernels(
+def second_answers(
     tokenizer: ChatTokenizer,
     problems: Iterable[TeacherProblem],
     teacher: TeacherConfig,
     seed: int,
     context: int,
-    write: bool = False,
+    learn: Learnt = "all",
 ) -> list[Example]:
-    """Return one conversation for each problem that fits the context: the teacher's first answer, and the same again.
+    """Return one conversation for each problem that fits the context: the teacher's first answer and its second.
 
-    The mask holds the second answer, and the first if ``write``. ``seed`` draws the teacher's plans and launches.
+    ``seed`` draws the teacher's plans and launches. What is left without an answer to learn is left out.
     """
-    examples = []
+    rows = []
     for index, problem in enumerate(problems):
-        _, source = ProgramTeacher(problem, teacher, random.Random(f"repeat-{seed}-{index}")).next_answer()
-        answer = {"role": "assistant", "content": f"```python\n{source.strip()}\n```"}
-        module = reference_source(problem).strip()
-        asked = [{"role": "user", "content": KERNEL_PROMPT.format(module=module)}, answer]
-        again = [{"role": "user", "content": AGAIN}, answer]
-        first = encode_conversation(tokenizer, asked)
-        whole = encode_conversation(tokenizer, asked + again)
-        mask = [*(learnt and write for learnt in first.mask), *whole.mask[len(first.ids) :]]
-        examples.append(Example(whole.ids, mask))
-    return [example for example in examples if len(example.ids) <= context]
+        answers = ProgramTeacher(problem, teacher, random.Random(f"repeat-{seed}-{index}"))
+        asked = (KERNEL_PROMPT.format(module=reference_source(problem).strip()), AGAIN)
+        messages = []
+        for question in asked:
+            plan, source = answers.next_answer()
+            weight = "1" if learn == "all" or plan in RIGHT else "0"
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": f"```python\n{source.strip()}\n```", "weight": weight})
+        rows.append(encode_conversation(tokenizer, messages))
+    return [example for example in rows if len(example.ids) <= context and any(example.mask)]

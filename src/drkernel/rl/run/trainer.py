@@ -28,9 +28,7 @@ import torch
 from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import dump_config
 from drkernel.gym.request import Pool
-from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, write_coldstart
-from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks
-from drkernel.rl.data.teacher.writer import TeacherConfig
+from drkernel.rl.data.coldstart import Interrupted, write_coldstart
 from drkernel.rl.model.distributed import World
 from drkernel.rl.model.policy import Example, Policy
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
@@ -38,15 +36,7 @@ from drkernel.rl.run.evaluate import headline
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
-from drkernel.rl.run.sft import (
-    CopyingConfig,
-    SftConfig,
-    copied_modules,
-    encode_rows,
-    load_conversations,
-    repeated_kernels,
-    run_sft,
-)
+from drkernel.rl.run.sft import SftConfig, encode_rows, load_conversations, practice, run_sft
 from drkernel.rl.run.sitting import (
     Checkpoints,
     Progress,
@@ -70,23 +60,10 @@ class CopyingStage:
         """Train, continuing from the checkpoint ``resume`` if given, then start the fine-tuning stage."""
         sitting, config = self.sitting, self.sitting.recipe.copying
         if config is not None:
-            examples = practice(sitting.tokenizer, config, sitting.recipe.coldstart, sitting.recipe.rollout.context)
+            examples = practice(sitting.tokenizer, config, sitting.recipe.rollout.context)
             supervise(sitting, "copying", config, examples, resume)
         sitting.state.begin("sft")
         sitting.checkpoint(None)
-
-
-def practice(
-    tokenizer: ChatTokenizer, config: CopyingConfig, coldstart: ColdstartConfig | None, context: int
-) -> list[Example]:
-    """Return the conversations of copying practice; repeated kernels are those of the teacher in ``coldstart``."""
-    tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
-    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False)
-    teacher = coldstart.teacher if coldstart is not None else TeacherConfig()
-    return [
-        *copied_modules(tokenizer, tasks, context),
-        *repeated_kernels(tokenizer, problems, teacher, config.task_seed, context, config.write),
-    ]
 
 
 class SftStage:
@@ -99,7 +76,7 @@ class SftStage:
         """Train, continuing from the checkpoint ``resume`` if given, then start the reinforcement-learning stage."""
         sitting = self.sitting
         if sitting.recipe.sft is not None:
-            rows = load_conversations(self.conversations, sitting.recipe.select)
+            rows = load_conversations(self.conversations, sitting.recipe.select, sitting.recipe.sft.learn)
             examples = encode_rows(sitting.tokenizer, rows, sitting.recipe.rollout.context)
             supervise(sitting, "sft", sitting.recipe.sft, examples, resume)
             sitting.checkpoints.export("sft", sitting.policy)

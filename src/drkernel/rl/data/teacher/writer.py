@@ -1,7 +1,7 @@
 """The Triton side of a generated problem: answers that are real, varied in style, and short.
 
 One function per kind of kernel writes the fused answer. A :class:`Flaw` changes it in a way that models get it wrong:
-the kernel covers one operator only, the mask is off by one, a name does not exist, a step is forgotten.
+the kernel covers one operator only, the mask is off by one, a name does not exist, a step is not the module's.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from drkernel.config import Config
-from drkernel.rl.data.teacher.problem import CORES, Step, TeacherProblem, arguments, statements
+from drkernel.rl.data.teacher.problem import CORES, STEPS, Step, TeacherProblem, arguments, statements
 
-Flaw = Literal["partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
-FLAWS: tuple[Flaw, ...] = ("partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale")
+Flaw = Literal["partial", "lazy", "bad_mask", "compile_error", "wrong_step", "stale"]
+FLAWS: tuple[Flaw, ...] = ("partial", "lazy", "bad_mask", "compile_error", "wrong_step", "stale")
 BLOCKS = (64, 128, 256, 512, 1024)
 """elements of a program of point-wise kernels: at real sizes the smallest lose to PyTorch"""
 TILES = (16, 32, 64)
@@ -84,16 +84,15 @@ def write_answer(
         return _write_partial(problem, style)
     if flaw == "stale":
         return _write_stale(problem, style)
-    if flaw == "forgotten_step":
-        problem = _forget_step(problem, rng)
-    source = WRITERS[problem.kind](problem, style, bad_mask=flaw == "bad_mask")
+    around = Around(arguments(problem), ())
+    if flaw == "wrong_step":
+        problem = _mistaken(problem, rng)
+    source = WRITERS[problem.kind](problem, style, bad_mask=flaw == "bad_mask", around=around)
     return _break_compile(source, style, rng) if flaw == "compile_error" else source
 
 
 def can_have(problem: TeacherProblem, flaw: Flaw) -> bool:
     """Return whether the flaw makes a difference to this problem."""
-    if flaw == "forgotten_step":
-        return any(not step.operand for step in problem.steps)
     if flaw == "lazy":
         return len(problem.steps) >= 1 and (problem.core is not None or len(problem.steps) >= 2)
     if flaw == "partial":
@@ -327,13 +326,26 @@ def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) 
     return lines, value
 
 
-def _forget_step(problem: TeacherProblem, rng: random.Random) -> TeacherProblem:
-    """Return the problem without one of its unary steps (second operands stay, so that ``forward`` keeps its
-    arguments)."""
-    forgotten = rng.choice([step for step in problem.steps if not step.operand])
-    if forgotten in problem.after:
-        return problem.with_steps(after=tuple(step for step in problem.after if step is not forgotten))
-    return problem.with_steps(before=tuple(step for step in problem.before if step is not forgotten))
+def _mistaken(problem: TeacherProblem, rng: random.Random) -> TeacherProblem:
+    """Return the problem as a careless reader has it: one operation left out, misread, or exchanged with the next."""
+    at = rng.randrange(len(problem.steps) + (problem.kind == "row"))
+    if at == len(problem.steps):
+        assert problem.core is not None
+        others = [name for name, rule in CORES.items() if rule.triton and name != problem.core]
+        return replace(problem, core=rng.choice([name for name in others if CORES[name].reduces == problem.reduces]))
+    early = at < len(problem.before)
+    steps = list(problem.before if early else problem.after)
+    at -= 0 if early else len(problem.before)
+    way = rng.choice(("left out", "misread", "exchanged"))
+    if way == "exchanged" and at + 1 < len(steps):
+        steps[at : at + 2] = steps[at + 1], steps[at]
+    elif way == "misread":
+        old = steps[at]
+        op = rng.choice([name for name, rule in STEPS.items() if rule.operand == old.rule.operand and name != old.op])
+        steps[at] = Step(op, rng.choice(STEPS[op].constants or (None,)), old.operand)
+    else:
+        del steps[at]
+    return problem.with_steps(**{"before" if early else "after": tuple(steps)})
 
 
 def _break_compile(source: str, style: Style, rng: random.Random) -> str:
@@ -376,7 +388,7 @@ def _module(
 # not always, fix what the feedback names.
 
 
-Plan = Literal["fused", "partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+Plan = Literal["fused", "partial", "lazy", "bad_mask", "compile_error", "wrong_step", "stale"]
 
 RIGHT: tuple[Plan, ...] = ("fused", "partial", "lazy")
 """plans that give right answers"""
@@ -390,7 +402,7 @@ class Mix(Config):
     lazy: float = Field(0.25, ge=0, description="Triton for one operator, PyTorch for the rest: correct but no faster")
     bad_mask: float = Field(0.10, ge=0, description="a mask off by one, or padding that reaches a reduction")
     compile_error: float = Field(0.08, ge=0, description="a name that does not exist, a size that is no constexpr")
-    forgotten_step: float = Field(0.07, ge=0, description="one operation left out")
+    wrong_step: float = Field(0.07, ge=0, description="one operation left out, misread or exchanged with the next")
     stale: float = Field(
         0.0,
         ge=0,
