@@ -14,7 +14,7 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -66,8 +66,9 @@ from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
 from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
 
-HOST_TRAFFIC = 1024
-"""from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute"""
+HOST_TRAFFIC, HOST_TRAFFIC_BACK = 1024, 128
+"""from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute; the second
+where something that it sends back reaches the answer"""
 
 
 def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = None) -> Verdict:
@@ -129,7 +130,7 @@ class Trial:
         """the sizes that are checked"""
         self.checker: Checker | None = None
         self.weights: dict[str, Place] = {}
-        """addresses of the session's weights, if a timed run is to be compared with it"""
+        """addresses of the session's weights, on a simulated device"""
         self.error: CandidateError | None = None
         self.error_status: Status | None = None
         self.unproven: dict[str, str] = {}
@@ -211,7 +212,7 @@ class Trial:
                 self.session.load_state(side.state())
             if wrong is not None:
                 self.facts.correctness = Correctness(checked_calls=0, passed_calls=0, message=wrong)
-            elif self._own_sizes() is not None:
+            elif self.settings.place.simulated:
                 self.weights = places_of_weights(self.session, loaded)
         return wrong is None
 
@@ -385,7 +386,7 @@ class Trial:
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
                 eager = self._reference_profile(side, inputs)
-                self._time([record.profile], eager, record.host_bytes, side.reference.source, side.conv_tf32)
+                self._time([record.profile], eager, [record], side.reference.source, side.conv_tf32)
 
     def _take_time(self, side: ExpectedSide, session: Session, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
@@ -400,10 +401,10 @@ class Trial:
             measured.tell(self.facts)
             self.findings += measured.findings
         elif not self._time_at_own_sizes(side):
-            told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
+            heard = device_records(calls[1:] or calls)  # tuning reads times, once
             records = device_records(timed_calls(calls))
             eager, profiles = self._reference_profile(side, calls[0].case.inputs), [one.profile for one in records]
-            self._time(profiles, eager, told, side.reference.source, side.conv_tf32)
+            self._time(profiles, eager, heard, side.reference.source, side.conv_tf32)
             self._give_credit(records, self.idle)
 
     def _time_at_own_sizes(self, side: ExpectedSide) -> bool:
@@ -426,9 +427,8 @@ class Trial:
         self.findings += timing.findings
         self.facts.timed_at = own.sizes
         if run is not None:
-            told = max(record.host_bytes for record in run.records)
             profiles = [record.profile for record in run.records]
-            self._time(profiles, run.reference, told, own.source, side.conv_tf32)
+            self._time(profiles, run.reference, run.records, own.source, side.conv_tf32)
             where = device_records(timed_calls(checker.calls))[-1].launches
             self._give_credit(run.records, same_places(self.idle, where, run.records[0].launches))
         if timing.findings:
@@ -475,16 +475,20 @@ class Trial:
         assert spec is not None, "only a simulated GPU models time"
         return reference_profile(side.source_key, spec, side.instance.model, inputs, conv_tf32=side.conv_tf32)
 
-    def _time(self, timed: list[Profile], eager: Profile, told: int, source: str, conv_tf32: bool) -> None:
+    def _time(
+        self, timed: list[Profile], eager: Profile, heard: Sequence[CallRecord], source: str, conv_tf32: bool
+    ) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
 
-        What has no price earns no speedup, whichever side ran it. ``told``: bytes that the host learnt in one call;
-        what it computes from them has no modelled time. ``source`` and ``eager`` are the reference and its profile at
-        the sizes of ``timed``.
+        What has no price earns no speedup, whichever side ran it. ``heard``: calls in which the host may have learnt
+        something; what it computes from that has no modelled time. ``source`` and ``eager`` are the reference and its
+        profile at the sizes of ``timed``.
         """
         profile = self.facts.profile = slowest(timed)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
-        if told - bytes_to_host(eager) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
+        told = max(record.host_bytes for record in heard)
+        most = HOST_TRAFFIC_BACK if any(record.uploads_reach for record in heard) else HOST_TRAFFIC
+        if told - bytes_to_host(eager) >= most and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
             return
         reference = self._compiled(source, conv_tf32) if self.settings.baseline == "compile" else eager

@@ -91,29 +91,18 @@ def run_at_own_sizes(
         raise Untimed(f"arguments of the constructor take {given} bytes, which would have to be handed over")
     session = factory.open(request.settings, data_free=True)
     with session:
-        try:
-            with _explained():
-                loaded = session.load(
-                    request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
-                    built_there=work.weight_bytes > BUILT_HERE,
-                )  # fmt: skip
-                state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-                run = _Calls(session, forms, state, host_reads)
-                calls = run.timed()
-        except DataDependent as error:
-            if _numbers_missing(forms):
-                raise Untimed(str(error)) from error
-            raise
+        with _explained():
+            loaded = session.load(
+                request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
+                built_there=work.weight_bytes > BUILT_HERE,
+            )  # fmt: skip
+            state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
+            run = _Calls(session, forms, state, host_reads)
+            calls = run.timed()
         stdout = session.stdout()
     differ = _forms_differ(forms, side.pairs, state, run.outputs)
     held = [OwnCall(facts.seen, work, facts.covered, facts.borrowed) for _, facts in calls]
     return OwnRun([record for record, _ in calls], held, profile, differ, stdout)
-
-
-def _numbers_missing(forms: Forms) -> bool:
-    """Whether integer inputs (indices, lengths) are too large to be handed over with their elements."""
-    leaves = _tensors(forms.inputs)
-    return any(leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves)
 
 
 @contextmanager
@@ -151,7 +140,7 @@ class _Calls:
             result = self.session.call(arguments if number == AGAIN else arguments_of(self.inputs))
             record = result.record.device
             assert record is not None, "a simulated device is the judge's own"
-            self._require_no_dependence(record)
+            self._require_no_dependence(record, result.arguments)
             if number:
                 found.append((record, self._facts(result, record)))
             arguments, self.outputs = result.arguments, result.outputs
@@ -160,14 +149,26 @@ class _Calls:
             self.session.release(sorted(done - mine if number + 1 == AGAIN else done))
         return found
 
-    def _require_no_dependence(self, record: CallRecord) -> None:
+    def _require_no_dependence(self, record: CallRecord, arguments: Sequence[Any]) -> None:
         free = record.data_free
         if free is None or not free.dependences:
             return
+        if {one.storage for one in free.dependences} <= self._numbers_missing(arguments):
+            raise Untimed("; ".join(one.message for one in free.dependences[:3]))
         asked = [one for one in free.dependences if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
         raise DataDependent("; ".join(one.message for one in free.dependences[:3]))
+
+    def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
+        """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""
+        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
+        regions = [
+            self.session.region(handle)
+            for handle, leaf in pairs
+            if isinstance(leaf, torch.Tensor) and leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex())
+        ]
+        return {region.storage for region in regions if region is not None}
 
     def _facts(self, result: CallResult, record: CallRecord) -> _SizeFacts:
         places = {**places_of(self.session, result.arguments), **self.weights}

@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from torch.utils._pytree import tree_leaves
+
 from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
 from drkernel.gym.session.answers import Choice
+from drkernel.sim.cost.arguments import by_name
+from drkernel.sim.cost.operator_families import depends_on_axes
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
 from drkernel.sim.process.call_record import CallRecord
 
 SECTOR = 32
+SIZES_FROM = 16
+"""smaller whole numbers among an operator's arguments say which axis, or how; larger ones may be sizes"""
+UPDATES = "atomic updates"
 WHOLE = "int"
 """the unit of integer work: mostly addresses, and the only unit where data are integers"""
 BETWEEN = "what the call itself has made"
@@ -119,6 +126,8 @@ class Seen:
     launched: dict[Signature, Launched]
     operators: tuple[str, ...]
     """PyTorch operators with device work, with dtypes, in order; a run of equal ones appears once"""
+    calls: tuple[frozenset[OperatorCall], ...]
+    """how each run of them was called"""
     worked_on: tuple[tuple[float, frozenset[str]], ...]
     """elements that each of them read and wrote, and the arguments and weights they derive from"""
     library_flops: float
@@ -162,6 +171,45 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class OperatorCall:
+    """What decides an operator's price beside the number of its elements."""
+
+    by_axes: bool
+    """whether the work for an element depends on the length of an axis"""
+    axes: tuple[tuple[tuple[int, int], ...], ...]
+    """of each tensor, (length, stride) of each axis"""
+    numbers: tuple[tuple[str, int], ...]
+    """its whole-number arguments by name, flags and elements of lists among them"""
+
+    def as_much_as(self, other: OperatorCall) -> bool:
+        """Whether it goes through memory in the same order, and, if this matters, along the same axes, none of which
+        is shorter."""
+        pairs = list(zip(self.axes, other.axes, strict=False))
+        if len(self.axes) != len(other.axes) or any(len(here) != len(there) for here, there in pairs):
+            return not self.by_axes
+        if any(_order(here, there) != _order(there, here) or _spread(here) > _spread(there) for here, there in pairs):
+            return False
+        if not self.by_axes:
+            return True
+        shorter = any(x[0] < y[0] for here, there in pairs for x, y in zip(here, there, strict=True))
+        if shorter or [name for name, _ in self.numbers] != [name for name, _ in other.numbers]:
+            return False
+        given = [(x, y) for (_, x), (_, y) in zip(self.numbers, other.numbers, strict=True)]
+        return all(x == y or x > y >= SIZES_FROM for x, y in given)
+
+
+def _order(axes: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[int]:
+    """The axes from the one whose elements lie furthest apart, less those that are of one element here or there."""
+    places = [n for n, (one, other) in enumerate(zip(axes, others, strict=True)) if min(one[0], other[0]) > 1]
+    return sorted(places, key=lambda n: -axes[n][1])
+
+
+def _spread(axes: Sequence[tuple[int, int]]) -> int:
+    """How many axes have one element for all of their places."""
+    return sum(length > 1 and stride == 0 for length, stride in axes)
+
+
+@dataclass(frozen=True)
 class Place:
     """A tensor that the judge passed to the candidate."""
 
@@ -188,6 +236,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     return Seen(
         _grouped(launches, known, labels, sizes),
         tuple(label for label, _ in groupby(map(_label, operators))),
+        tuple(frozenset(map(_called, run)) for _, run in groupby(operators, _label)),
         tuple(_worked_on(entries, labels)),
         sum(row.flops or 0.0 for row in record.profile.rows if row.owner == "library"),
         all(sample.looked_at >= sample.programs for sample in record.data_free.samples) if record.data_free else True,
@@ -297,10 +346,19 @@ def _together(
 
 
 def work_of(launch: LaunchEntry) -> dict[str, float]:
-    """Bytes and operations of one launch, whole-number ones under :data:`WHOLE`."""
+    """Bytes, operations and atomic updates of one launch, whole-number operations under :data:`WHOLE`."""
     stats = launch.stats
     counted = {unit: float(count) for unit, count in stats.flops.items() if count}
+    counted |= {UPDATES: float(stats.atomics)} if stats.atomics else {}
     return {LOADED: SECTOR * stats.load_sectors, STORED: SECTOR * stats.store_sectors, **counted}
+
+
+def _called(operator: Operator) -> OperatorCall:
+    given = by_name(operator.name, operator.args if isinstance(operator.args, (list, tuple)) else ())
+    numbers = [(name, leaf) for name, value in given.items() for leaf in tree_leaves(value) if isinstance(leaf, int)]
+    metas = (*operator.inputs, *operator.outputs)
+    axes = tuple(tuple(zip(meta.shape, meta.stride, strict=True)) for meta in metas)
+    return OperatorCall(depends_on_axes(operator.name, operator.inputs), axes, tuple(numbers))
 
 
 def _label(operator: Operator) -> str:

@@ -229,6 +229,15 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
     return FAMILIES.get(base, unpriced)
 
 
+_ALONG_AXES = ("sorting", "transforms", "windows", "convolution")
+
+
+def depends_on_axes(name: str, inputs: Sequence[TensorMeta]) -> bool:
+    """Whether an operator's work for an element depends on the length of an axis: sorts, scans, transforms, windows."""
+    family = family_of(name, inputs)
+    return family in (reduction.scan, unpriced) or family.__module__.rpartition(".")[2] in _ALONG_AXES
+
+
 def unpriced(call: MetaCall) -> list[KernelWork]:
     """Raise :class:`Unpriced` with the reason."""
     raise Unpriced(UNPRICED.get(call.base, "there is no model of its kernels"))

@@ -402,17 +402,17 @@ class Watched(TorchDispatchMode):
 
 
 def earlier_calls(tape: Tape) -> frozenset[int]:
-    """The plain calls, by number, that wrote what the call recorded whole may read, and what these themselves read."""
+    """The calls, by number, that wrote what the last one may read, what these themselves read, and the last one."""
     forms: dict[int, TensorForm] = {}
     writer: dict[int, int] = {}
     """of each storage"""
     needs: dict[int, set[int]] = {0: set()}
-    plain, whole, number = set[int](), set[int](), 0
+    number = last = 0
     for kind, *entry in tape.entries:
         if kind == "call":
-            number += 1
-            needs[number] = set()
-            (plain if entry[0] == "plain" else whole).update({number} if entry[0] in ("plain", "whole") else ())
+            last += entry[0]
+            number = last if entry[0] else 0
+            needs.setdefault(number, set())
             continue
         if kind == "given":
             made, given, written = [_noted(forms, decode(entry[0]))], [], []
@@ -425,21 +425,20 @@ def earlier_calls(tape: Tape) -> frozenset[int]:
             given = [forms[leaf.handle] for leaf in decode(entry[2]) if isinstance(leaf, Ref)]
             made, written = [], [one for one in given if one.base in entry[3]]
         else:
-            return frozenset()
+            break
         bases = {one.base for one in given}
         needs[number] |= {writer[base] for base in bases if base in writer}
         fresh = {one.base for one in made} - bases
         writer.update(dict.fromkeys(fresh | {one.base for one in written}, number))
-    found, left = set[int](), whole
+    found, left = set[int](), {last}
     while left:
-        left = {one for number in left for one in needs[number] if one in plain} - found
         found |= left
+        left = {one for number in left for one in needs[number]} - found
     return frozenset(found)
 
 
-def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Mapping[int, torch.Tensor]) -> None:
-    """Run what a device recorded: the call recorded whole, what ran outside of calls, and these ``calls`` before it.
-    ``inputs``: arguments of calls before it, by handle.
+def replay(machine: ExactMachine, tape: Tape, calls: Collection[int]) -> None:
+    """Run what a device recorded: these ``calls``, by number, and what ran outside of calls.
 
     Raises:
         Undecided: a launch could not be evaluated, or all of it takes too long. An operator that cannot be leaves its
@@ -453,17 +452,11 @@ def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Ma
     evaluate, number = True, 0
     for kind, *entry in tape.entries:
         if kind == "call":
-            number += 1
-            evaluate = entry[0] in ("whole", "") or number in calls
+            number += entry[0]
+            evaluate = not entry[0] or number in calls
         elif kind == "given":
             spec, digest, part = entry
-            spec = decode(spec)
-            contents = None if part is None else tape.contents[part]
-            if not digest and evaluate and spec.handle in inputs and spec.handle not in forms:  # its first contents
-                contents = inputs[spec.handle]
-                machine.sources.give(contents)
-                digest = digest_of(contents)
-            machine.give(_noted(forms, spec), digest, contents)
+            machine.give(_noted(forms, decode(spec)), digest, None if part is None else tape.contents[part])
         elif kind == "op":
             args, kwargs, result = (decode(part) for part in entry[1:])
             made = [_noted(forms, leaf) for leaf in _leaves(result) if isinstance(leaf, TensorSpec)]
