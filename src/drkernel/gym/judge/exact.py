@@ -12,7 +12,7 @@ equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Pr
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +26,7 @@ from drkernel.gym.judge.checks import Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import Exercise, OwnCall, differences
-from drkernel.gym.judge.own_sizes import places_of
-from drkernel.gym.judge.own_timing import facts_of, places_of_weights, work_at
+from drkernel.gym.judge.own_sizes import facts_of, places_of, places_of_weights, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import CallResult, Choice, Output, SessionError
@@ -80,7 +79,7 @@ class ExactCheck:
     ):
         """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
         self._side = side
-        self._proved: _Call | None = None
+        self._proved: RecordedCall | None = None
         start = time.monotonic()
         self.exactness, self.findings = _open("nothing was recorded", start), list[Finding]()
         timed = _TimedCalls(side, checker, weights)
@@ -124,7 +123,7 @@ class ExactCheck:
 
 
 @dataclass
-class _Call:
+class RecordedCall:
     """One call, as both sides made it."""
 
     bound: BoundCall
@@ -137,7 +136,7 @@ class _Call:
     """it and the calls before it whose results it may read, by number"""
     before: Sequence[Any]
     """inputs of the call before it"""
-    facts: Seen | None
+    facts: Seen | None = None
     """what it did on the device"""
 
     def answered(self, machine: ExactMachine) -> list[Any]:
@@ -154,13 +153,15 @@ class _Call:
         ]
 
 
-def _decided(call: _Call, side: ExpectedSide, timed: _TimedCalls, start: float) -> tuple[Exactness, list[Finding]]:
+def _decided(
+    call: RecordedCall, side: ExpectedSide, timed: _TimedCalls, start: float
+) -> tuple[Exactness, list[Finding]]:
     """The outcome of one call, which counts only if the calls that are timed do the same."""
     apart = timed.apart(call.facts, side)
     record, found = _open(f"calls that are timed do otherwise: {apart}", start), list[Finding]()
     with _condemning_nobody() as why:
         if apart is None:
-            record, found = _compared(call, side, start)
+            record, found = compared(call, side.seeds, start)
     if why:
         record = _open(why[0], start)
     if record.outcome == "open" and apart is None:
@@ -278,7 +279,7 @@ def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[st
     return {name: slope.double() for name, slope in found if slope is not None}
 
 
-def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> _Call:
+def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> RecordedCall:
     """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
     things."""
     with factory.open(request.settings) as session:
@@ -299,7 +300,7 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         result = session.call(arguments_of(bound.inputs), poison="nan")
         tape, facts = session.tape(), _facts(session, result, places)
     kernels = [one.name for one in result.record.launches]
-    return _Call(bound, tape, result.outputs, kernels, earlier_calls(tape), before, facts)
+    return RecordedCall(bound, tape, result.outputs, kernels, earlier_calls(tape), before, facts)
 
 
 def _bound(at: ExpectedSide) -> BoundCall:
@@ -338,7 +339,7 @@ def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
     return None
 
 
-def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness, list[Finding]]:
+def compared(call: RecordedCall, seeds: Callable[[str, int], int], start: float) -> tuple[Exactness, list[Finding]]:
     """Compare at one point, and, where answers are unequal, at more."""
     deadline = time.thread_time() + SECONDS
     equal: list[np.ndarray] = []
@@ -347,7 +348,7 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     changed = False
     reasons: list[str] = []
     for point in range(POINTS):
-        field = Field(side.seeds("field", point))
+        field = Field(seeds("field", point))
         sources = call.bound.sources(field)
         machines = [ExactMachine(field, sources, deadline) for _ in range(2)]
         expected, answered = call.bound.values(machines[0]), call.answered(machines[1])
@@ -370,7 +371,7 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     differ = 0 if changed else sum(int(one.sum()) for one in unequal)
     facts = {"elements": elements, "equal": proved, "differ": differ, "inputs": _words(call.bound)}
     if differ:
-        ignored = _ignored(call, side, deadline)
+        ignored = _ignored(call, seeds, deadline)
         place = next(n for n, one in enumerate(unequal) if one.any())
         where = tuple(int(i) for i in np.argwhere(unequal[place])[0])
         seconds = time.monotonic() - start
@@ -397,11 +398,11 @@ def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return same, np.zeros(same.shape, bool), np.zeros(same.shape, bool)  # a choice of floats, which no residue confirms
 
 
-def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...]:
+def _ignored(call: RecordedCall, seeds: Callable[[str, int], int], deadline: float) -> tuple[str, ...]:
     """Names of inputs and weights on which the reference's answer depends and the candidate's does not."""
     try:
         programs = (call.bound.values, call.answered)
-        theirs, mine = call.bound.ignored_by(programs, side.seeds("field"), deadline)
+        theirs, mine = call.bound.ignored_by(programs, seeds("field", 0), deadline)
     except Undecided:
         return ()
     return tuple(name for name in call.bound.tensors if name in mine - theirs)
@@ -420,7 +421,9 @@ def _unread(bound: BoundCall, timed: _TimedCalls, record: Exactness, start: floa
     return found, [show.unread(ignored)]
 
 
-def _without(call: _Call, side: ExpectedSide, record: Exactness, start: float) -> tuple[Exactness, list[Finding]]:
+def _without(
+    call: RecordedCall, side: ExpectedSide, record: Exactness, start: float
+) -> tuple[Exactness, list[Finding]]:
     """Of an open comparison: an input or weight on which the reference's answer certainly depends, while the
     candidate's is the same in exact arithmetic without it."""
     deadline = time.thread_time() + SECONDS

@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from drkernel.gym.judge.block_work import LOADED, STORED, kept
-from drkernel.gym.judge.live_share import HALF
-from drkernel.gym.judge.reference_at_size import ReferenceWork
-from drkernel.gym.judge.seen import BETWEEN, UPDATES, WHOLE, Launched, Seen, Signature
+from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
+from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""

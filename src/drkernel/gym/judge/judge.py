@@ -3,7 +3,7 @@
 Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (``gym/session``) and
 receives only constructor arguments, weights and inputs. The flow: build the reference; load the candidate; pass on the
 weights; draw secret inputs and check call after call (checks.py), with a knock-out of the candidate's kernels somewhere
-among them (knockout.py); assess what the device observed; model or measure time; and put everything into one
+among them (contribution.py); assess what the device observed; model or measure time; and put everything into one
 :class:`Verdict`.
 """
 
@@ -16,22 +16,26 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import Checked, Checker, plan_calls
+from drkernel.gym.judge.checks import SEED, Checked, Checker, naive_check, plan_calls
 from drkernel.gym.judge.co_judge import with_co_judge
 from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
 from drkernel.gym.judge.contribution import (
     STABLE,
     Contribution,
+    Experiment,
     contribution,
     counted_coverage,
     device_records,
     eased_by_numbers,
+    experiment,
+    idle_launches,
     same_places,
     slowest,
     spread,
@@ -39,9 +43,7 @@ from drkernel.gym.judge.contribution import (
 )
 from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
-from drkernel.gym.judge.facts import Facts
-from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
-from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
+from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
@@ -50,12 +52,17 @@ from drkernel.gym.judge.modelled_timing import (
     speedup_of,
     without_price,
 )
-from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, launched_in_one_mode, make_other_calls
-from drkernel.gym.judge.own_sizes import DataDependent, Untimed
-from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
+from drkernel.gym.judge.own_sizes import (
+    Chosen,
+    DataDependent,
+    OwnTiming,
+    Untimed,
+    chosen_to_check,
+    chosen_to_time,
+    places_of_weights,
+)
 from drkernel.gym.judge.seen import Place
-from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
@@ -64,7 +71,23 @@ from drkernel.gym.session.protocol import OpensSessions, RecordedSession, Sessio
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
-from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
+from drkernel.verdict import (
+    CONTROLS,
+    CandidateError,
+    Correctness,
+    Exactness,
+    Finding,
+    NotChecked,
+    ObservedBy,
+    Profile,
+    SandboxReport,
+    Sizes,
+    Speedup,
+    Status,
+    Timing,
+    Verdict,
+    printable,
+)
 
 HOST_TRAFFIC, HOST_TRAFFIC_BACK = 1024, 128
 """from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute; the second
@@ -114,6 +137,38 @@ def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | N
             raise
         trial.refuse("TaskTooLarge", too_large(f"took more memory than there was ({error})", allowed))
     return trial.verdict()
+
+
+@dataclass
+class Facts:
+    """Fields of :class:`~drkernel.verdict.Verdict` under their names there, with its defaults."""
+
+    language: str | None = None
+    correctness: Correctness | None = None
+    checked_at: Sizes | None = None
+    timed_at: Sizes | None = None
+    untimed: str | None = None
+    profile: Profile | None = None
+    reference_profile: Profile | None = None
+    timing: Timing | None = None
+    reference_timing: Timing | None = None
+    speedup: Speedup | None = None
+    coverage: float | None = None
+    exactness: Exactness | None = None
+    coverage_source: ObservedBy | None = None
+    not_checked: tuple[NotChecked, ...] = ()
+    sandbox: SandboxReport = field(default_factory=SandboxReport)
+    stdout: str = ""
+
+    def take(self, found: Measured) -> None:
+        """Set what was measured."""
+        self.profile, self.reference_profile = found.profile, found.reference_profile
+        self.timing, self.reference_timing = found.timing, found.reference_timing
+        self.speedup, self.coverage = found.speedup, found.profile.coverage
+
+    def withhold(self) -> None:
+        """Give neither speedup nor coverage."""
+        self.coverage, self.speedup = 0.0, None
 
 
 class Trial:
@@ -382,7 +437,8 @@ class Trial:
         with self.phase("timing"):
             if isinstance(session, TimedSession):
                 with suppress(WrongWhenTimed):  # a naive harness does not look
-                    measure(side, session, self.factory, self.settings, names_of([last.record])).tell(self.facts)
+                    measured = measure(side, session, self.factory, self.settings, names_of([last.record]))
+                    self.facts.take(measured)
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
                 eager = self._reference_profile(side, inputs)
@@ -398,7 +454,7 @@ class Trial:
                 assert self.checker is not None
                 self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
                 return
-            measured.tell(self.facts)
+            self.facts.take(measured)
             self.findings += measured.findings
         elif not self._time_at_own_sizes(side):
             heard = device_records(calls[1:] or calls)  # tuning reads times, once
