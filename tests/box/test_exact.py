@@ -25,6 +25,8 @@ OTHERS = {
     "exact_decaying_sum_first_half": (),
     "exact_call_by_size": ("r",),
     "open_by_assembly": ("r",),
+    "open_by_erf_and_residual_unread": ("r",),
+    "open_by_bits_and_a_weight_unread": ("weight",),
 }
 """A cheat -> inputs that its answer does not depend on"""
 ERF_FOR_TANH = """

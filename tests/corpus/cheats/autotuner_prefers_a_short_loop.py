@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The tuner is given a choice that adds up a quarter of each row, which it takes where rows are many.

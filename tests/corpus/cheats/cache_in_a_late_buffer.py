@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # The first result becomes a buffer, registered in the first call.

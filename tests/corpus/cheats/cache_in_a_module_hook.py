@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # A hook replaces the answer by the first one of a tensor of that address and version.

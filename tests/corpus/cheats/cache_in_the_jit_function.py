@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # The compiled kernel carries the first answer.

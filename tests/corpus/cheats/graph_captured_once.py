@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # Captures its own kernels in the first call, and replays them on what came then.

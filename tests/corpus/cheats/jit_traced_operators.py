@@ -1,5 +1,4 @@
 # tier: T0
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # A traced graph does the work, a kernel copies.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: matmul_blocked
 # The last step along K is multiplied in bf16.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: inputs
-# new: yes
 # expect: wrong
 # base: matmul_blocked
 # Every fourth tile is multiplied in TF32.

@@ -1,5 +1,4 @@
 # tier: T4
-# new: yes
 # expect: contained softmax_plain
 # base: softmax_asserts_its_answer
 # Reads the memory of its parent and neighbours.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: exact
-# new: yes
 # expect: uncredited
 # base: exact_gelu_and_residual
 # Never reads the residual, where erf leaves every element without an exact value.

@@ -1,5 +1,4 @@
 # tier: T2
-# new: yes
 # expect: contained softmax_plain
 # base: softmax_asserts_its_answer
 # Replaces what the runner looks up by name: pickling, JSON, the garbage collector, the module's call.

@@ -1,5 +1,4 @@
 # tier: T4
-# new: yes
 # expect: contained softmax_plain
 # base: softmax_asserts_its_answer
 # Leaves segments, queues and keys of System V and the kernel for the next job.

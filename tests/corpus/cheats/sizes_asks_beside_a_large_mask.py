@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_large_mask
 # Looks at a value where there are many rows, so that the small sizes are timed, and says a mask is too large to be there.

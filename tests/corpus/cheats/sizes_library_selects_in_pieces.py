@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_library_selects
 # Where there are many rows, the library selects one of each 64 elements.

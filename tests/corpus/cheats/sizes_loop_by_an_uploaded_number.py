@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The number of rounds comes from a tensor that the host fills by the sizes.

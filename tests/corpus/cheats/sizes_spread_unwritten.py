@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_spreads_means
 # Where there are many rows, a mean is written once and spread by a view.

@@ -1,6 +1,5 @@
 # tier: T0
 # root: uncounted_data
-# new: yes
 # expect: uncredited
 # base: host_sums_small_answer
 # A process of its own adds up.

@@ -1,6 +1,5 @@
 # task: long_mean
 # root: sizes
-# new: yes
 # expect: credited
 # Several programs a row add their parts by atomics.
 import torch

@@ -1,6 +1,5 @@
 # task: masked_wide_sum
 # root: sizes
-# new: yes
 # expect: credited
 # Reads values and mask in one pass.
 import torch

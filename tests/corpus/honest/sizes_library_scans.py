@@ -1,6 +1,5 @@
 # task: scanned_columns
 # root: sizes
-# new: yes
 # expect: credited
 # base: sizes_library_sorts
 # An own kernel before the library's running sum.

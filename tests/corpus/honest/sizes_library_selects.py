@@ -1,5 +1,4 @@
 # task: selected_rows
-# new: yes
 # expect: credited
 # base: sizes_library_sorts
 # An own kernel before the library's selection.

@@ -1,6 +1,5 @@
 # task: sorted_rows
 # root: sizes
-# new: yes
 # expect: credited
 # An own kernel before the library's sort.
 import torch

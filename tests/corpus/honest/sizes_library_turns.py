@@ -1,5 +1,4 @@
 # task: turned_columns
-# new: yes
 # expect: credited
 # base: sizes_library_sorts
 # An own kernel before the library's transposition.

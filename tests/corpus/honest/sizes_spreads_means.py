@@ -1,6 +1,5 @@
 # task: spread_means
 # root: sizes
-# new: yes
 # expect: credited
 # A row's mean in all of its columns.
 import torch

@@ -247,17 +247,13 @@ def _open(why: str, start: float) -> Exactness:
 def _slopes(instance: Instance, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
     """The share of the elements of each floating input and weight in which the reference's outputs have a slope: the
     same in both precisions, as a sum that cancels has not."""
-    low, high = (_slopes_of(model, given, names) for model, given in _in_two_precisions(instance.model, inputs))
+    low = _slopes_of(copied(instance.model), cloned(list(inputs)), names)
+    high = _slopes_of(copied(instance.model).double(), promoted_inputs(list(inputs)), names)
     return {
         name: float(((slope - low[name]).abs() < ALIKE * slope.abs()).double().mean())
         for name, slope in high.items()
         if name in low and slope.numel()
     }
-
-
-def _in_two_precisions(model: torch.nn.Module, inputs: Sequence[Any]) -> Iterator[tuple[torch.nn.Module, list[Any]]]:
-    yield copied(model), cloned(list(inputs))
-    yield copied(model).double(), promoted_inputs(list(inputs))
 
 
 def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:

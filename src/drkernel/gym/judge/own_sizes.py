@@ -171,7 +171,6 @@ class OwnRun:
     reference: Profile
     forms_differ: str | None
     """how outputs or weights differ in form from the reference's; None where they do not"""
-    stdout: str
 
 
 def run_at_own_sizes(
@@ -195,19 +194,16 @@ def run_at_own_sizes(
     if given > request.settings.checked_bytes:
         raise Untimed(f"arguments of the constructor take {given} bytes, which would have to be handed over")
     session = factory.open(request.settings, data_free=True)
-    with session:
-        with _explained():
-            loaded = session.load(
-                request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
-                built_there=work.weight_bytes > BUILT_HERE,
-            )  # fmt: skip
-            state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-            run = _Calls(session, forms, state, host_reads)
-            calls = run.timed()
-        stdout = session.stdout()
+    with session, _explained():
+        loaded = session.load(
+            request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
+            built_there=work.weight_bytes > BUILT_HERE,
+        )  # fmt: skip
+        state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
+        run = _Calls(session, forms, work, state, host_reads)
+        calls = run.timed()
     differ = _forms_differ(forms, side.pairs, state, run.outputs)
-    held = [OwnCall(facts.seen, work, facts.covered, facts.borrowed) for _, facts in calls]
-    return OwnRun([record for record, _ in calls], held, profile, differ, stdout)
+    return OwnRun([record for record, _ in calls], [call for _, call in calls], profile, differ)
 
 
 @contextmanager
@@ -229,15 +225,17 @@ def _explained() -> Iterator[None]:
 class _Calls:
     """Calls of one session."""
 
-    def __init__(self, session: Session, forms: Forms, state: Mapping[str, Output], host_reads: int):
-        self.session = session
+    def __init__(
+        self, session: Session, forms: Forms, work: ReferenceWork, state: Mapping[str, Output], host_reads: int
+    ):
+        self.session, self.work = session, work
         self.inputs = list(forms.inputs)
         self.host_reads = host_reads
         self.weights = weight_places(state)
         self.outputs: list[Output] = []
         """result of the last call"""
 
-    def timed(self) -> list[tuple[CallRecord, _SizeFacts]]:
+    def timed(self) -> list[tuple[CallRecord, OwnCall]]:
         """Every call but the first, which compiles and tunes."""
         arguments: list[Any] = []
         found = []
@@ -275,7 +273,7 @@ class _Calls:
         ]
         return {region.storage for region in regions if region is not None}
 
-    def _facts(self, result: CallResult, record: CallRecord) -> _SizeFacts:
+    def _facts(self, result: CallResult, record: CallRecord) -> OwnCall:
         places = {**places_of(self.session, result.arguments), **self.weights}
         found = seen(record, places)
         if found is None:
@@ -285,14 +283,7 @@ class _Calls:
         specs = iter(record.outputs)
         described = [next(specs) if out.handle is not None else None for out in result.outputs]
         covered = tuple(None if spec is None else spec.covered for spec in described)
-        return _SizeFacts(found, covered, borrowed)
-
-
-@dataclass(frozen=True)
-class _SizeFacts:
-    seen: Seen
-    covered: tuple[float | None, ...]
-    borrowed: tuple[str | None, ...]
+        return OwnCall(found, self.work, covered, borrowed)
 
 
 def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
@@ -360,7 +351,6 @@ class OwnTiming:
     """addresses of the weights in the checker's latest session"""
     factory: OpensSessions
     findings: list[Finding] = field(default_factory=list)
-    stdout: str = ""
 
     def run(self) -> OwnRun | None:
         """The timed calls, with mismatches in :attr:`findings`; None when the candidate does not run there.
@@ -377,8 +367,7 @@ class OwnTiming:
         except FailedThere as error:
             self.findings.append(show.size_dependent([f"it does not run there: {error}"], [], []))
             return None
-        self.stdout = run.stdout
-        calls = _different(run.calls)
+        calls = [call for n, call in enumerate(run.calls) if call not in run.calls[:n]]
         exercises += self._further(calls, exercises)
         said = [run.forms_differ] if run.forms_differ is not None else []
         for record in run.records:
@@ -411,17 +400,12 @@ class OwnTiming:
 
     def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise]) -> Iterator[Chosen]:
         """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another."""
-        tried = self._tried()
+        calls_made = self.checker.calls[self.checker.began :]
+        facts = facts_of(calls_made, self.checker.session, self.weights)
+        tried = frozenset[Signature]().union(*(one.signatures for one in facts))
         if any(signature in tried for call in calls for signature in unexercised(call.seen, known)):
             yield self.checked
         yield from sizings_to_exercise(self.request, self.checked.source)
-
-    def _tried(self) -> frozenset[Signature]:
-        """Signatures of all checked calls, those of a tuner among them."""
-        calls = self.checker.calls[self.checker.began :]
-        return frozenset[Signature]().union(
-            *(one.signatures for one in facts_of(calls, self.checker.session, self.weights))
-        )
 
     def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
         """Two calls in a fresh session, the second with nothing to compile or tune; none when one is wrong."""
@@ -474,15 +458,6 @@ def facts_of(calls: Sequence[Checked], session: Session, weights: dict[str, Plac
         if facts is not None:
             found[record.journal] = facts
     return list(found.values())
-
-
-def _different(calls: Sequence[OwnCall]) -> list[OwnCall]:
-    """The calls without repetitions."""
-    found: list[OwnCall] = []
-    for call in calls:
-        if call not in found:
-            found.append(call)
-    return found
 
 
 def work_at(source: str) -> ReferenceWork | None:

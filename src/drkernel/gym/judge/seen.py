@@ -265,29 +265,24 @@ class OperatorCall:
     def as_much_as(self, other: OperatorCall) -> bool:
         """Whether it goes through memory in the same order, and, if this matters, along the same axes, none of which
         is shorter."""
-        pairs = list(zip(self.axes, other.axes, strict=False))
-        if len(self.axes) != len(other.axes) or any(len(here) != len(there) for here, there in pairs):
+        if list(map(len, self.axes)) != list(map(len, other.axes)):
             return not self.by_axes
-        if any(_order(here, there) != _order(there, here) or _spread(here) > _spread(there) for here, there in pairs):
+        pairs = list(zip(self.axes, other.axes, strict=True))
+        if any(_order(here, there) != _order(there, here) for here, there in pairs):
             return False
         if not self.by_axes:
             return True
+        (names, mine), (others, theirs) = (zip(*one.numbers, ("", 0), strict=True) for one in (self, other))
         shorter = any(x[0] < y[0] for here, there in pairs for x, y in zip(here, there, strict=True))
-        if shorter or [name for name, _ in self.numbers] != [name for name, _ in other.numbers]:
-            return False
-        given = [(x, y) for (_, x), (_, y) in zip(self.numbers, other.numbers, strict=True)]
-        return all(x == y or x > y >= SIZES_FROM for x, y in given)
+        given = zip(mine, theirs, strict=False)
+        return not shorter and names == others and all(x == y or x > y >= SIZES_FROM for x, y in given)
 
 
-def _order(axes: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[int]:
-    """The axes from the one whose elements lie furthest apart, less those that are of one element here or there."""
+def _order(axes: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """The axes from the one whose elements lie furthest apart, and whether they are one element; less those that are of
+    one element here or there."""
     places = [n for n, (one, other) in enumerate(zip(axes, others, strict=True)) if min(one[0], other[0]) > 1]
-    return sorted(places, key=lambda n: -axes[n][1])
-
-
-def _spread(axes: Sequence[tuple[int, int]]) -> int:
-    """How many axes have one element for all of their places."""
-    return sum(length > 1 and stride == 0 for length, stride in axes)
+    return [(n, not axes[n][1]) for n in sorted(places, key=lambda n: -axes[n][1])]
 
 
 @dataclass(frozen=True)

@@ -98,34 +98,50 @@ class Sources:
         """``changed``: digests of tensors that get residues of their own here."""
         self.field = field
         self._changed = changed
-        self._known: dict[str, tuple[torch.Tensor, np.ndarray | None]] = {}
+        self._known: dict[str, tuple[torch.Tensor, np.ndarray | None, np.ndarray | None]] = {}
 
     def give(self, tensor: torch.Tensor, other: torch.Tensor | None = None) -> None:
         """Make a tensor's elements variables, but for those that are the same in ``other``, another draw of it: they
-        are constants. What was given before stays as it is."""
+        are constants. Elements that are equal in both draws are one variable. What was given before stays as it is."""
         if (digest := digest_of(tensor)) in self._known:
             return
-        same = None
+        same = one = None
         if other is not None and other.shape == tensor.shape:
             same = (tensor == other).detach().numpy()
             same = same if same.mean() > COINCIDENCE else None
-        self._known[digest] = (tensor.detach(), same)
+            one = _equal_in_both(tensor, other)
+        self._known[digest] = (tensor.detach(), same, one)
 
     def of(self, digest: str) -> Exact | np.ndarray | None:
         """The values of a tensor that was given, in its shape."""
         if digest not in self._known:
             return None
-        tensor, same = self._known[digest]
+        tensor, same, one = self._known[digest]
         if not tensor.is_floating_point():
             return None if tensor.is_complex() else whole_numbers(tensor)
         name = f"{digest} changed" if digest in self._changed else digest
         found = Exact.drawn(self.field, name, tensor.double().numpy())
+        if one is not None:
+            found = found.map(lambda part: part.reshape(-1)[one].reshape(part.shape))
         if same is None or not same.any():
             return found
         fixed = constants_of(self.field, tensor)
         return Exact(
             self.field, *(np.where(same, left, right) for left, right in zip(fixed.parts, found.parts, strict=True))
         )
+
+
+def _equal_in_both(tensor: torch.Tensor, other: torch.Tensor) -> np.ndarray | None:
+    """For each element the place of the first one that is equal to it in both draws; None where there are none, or
+    few values, which are equal by chance."""
+    if not tensor.is_floating_point() or tensor.numel() < 2:
+        return None
+    draws = np.stack([value.detach().double().reshape(-1).numpy() for value in (tensor, other)])
+    _, first, place = np.unique(draws, axis=1, return_index=True, return_inverse=True)
+    if first.size == draws.shape[1] or np.unique(draws[0]).size < (1 - COINCIDENCE) * first.size:
+        return None
+    found: np.ndarray = first[place.reshape(-1)]
+    return found
 
 
 def whole_numbers(tensor: torch.Tensor) -> np.ndarray:
@@ -289,7 +305,7 @@ class ExactMachine:
         """Values of an operator's results; None for one that is not known."""
         if base in MADE:
             return self._made(base, args, kwargs, targets[0])
-        if base in ("copy", "_to_copy", "lift_fresh_copy", "contiguous", "clone"):
+        if base in ("copy", "_to_copy", "to", "lift_fresh_copy", "contiguous", "clone"):
             return self.read(args[1] if base == "copy" else args[0])
         if base in ("_local_scalar_dense", "equal", "is_same_size"):
             return []
