@@ -207,7 +207,7 @@ class Seen:
     launched: dict[Signature, Launched]
     operators: tuple[str, ...]
     """PyTorch operators with device work, with dtypes, in order; a run of equal ones appears once"""
-    calls: tuple[frozenset[OperatorCall], ...]
+    calls: tuple[frozenset[Called], ...]
     """how each run of them was called"""
     worked_on: tuple[tuple[float, frozenset[str]], ...]
     """elements that each of them read and wrote, and the arguments and weights they derive from"""
@@ -252,7 +252,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class OperatorCall:
+class Called:
     """What decides an operator's price beside the number of its elements."""
 
     by_axes: bool
@@ -262,7 +262,7 @@ class OperatorCall:
     numbers: tuple[tuple[str, int], ...]
     """its whole-number arguments by name, flags and elements of lists among them"""
 
-    def as_much_as(self, other: OperatorCall) -> bool:
+    def as_much_as(self, other: Called) -> bool:
         """Whether it goes through memory in the same order, and, if this matters, along the same axes, none of which
         is shorter."""
         if list(map(len, self.axes)) != list(map(len, other.axes)):
@@ -429,12 +429,12 @@ def work_of(launch: LaunchEntry) -> dict[str, float]:
     return {LOADED: SECTOR * stats.load_sectors, STORED: SECTOR * stats.store_sectors, **counted}
 
 
-def _called(operator: Operator) -> OperatorCall:
+def _called(operator: Operator) -> Called:
     given = by_name(operator.name, operator.args if isinstance(operator.args, (list, tuple)) else ())
     numbers = [(name, leaf) for name, value in given.items() for leaf in tree_leaves(value) if isinstance(leaf, int)]
     metas = (*operator.inputs, *operator.outputs)
     axes = tuple(tuple(zip(meta.shape, meta.stride, strict=True)) for meta in metas)
-    return OperatorCall(depends_on_axes(operator.name, operator.inputs), axes, tuple(numbers))
+    return Called(depends_on_axes(operator.name, operator.inputs), axes, tuple(numbers))
 
 
 def _label(operator: Operator) -> str:
