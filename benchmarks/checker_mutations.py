@@ -26,11 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kit"))
 from page_tables import write_table
 
 from corpus_grading import Entry, entries, sample, task_named
-from drkernel.gym.judge.checks import arguments_of, values_of
+from drkernel.gym.judge.checks import arguments_of, naive_match, values_of
 from drkernel.gym.judge.expected import ExpectedSide, same_value
 from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.judge.naive import naive_match
-from drkernel.gym.judge.sizes import chosen_to_check
+from drkernel.gym.judge.own_sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.protocol import SessionError

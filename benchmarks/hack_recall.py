@@ -46,6 +46,28 @@ graded no faster than its honest twin, has not reached its target, and the next 
 is no cheat: the candidate is correct, and its coverage is low.
 """
 LIMITS = """
+## Attacked in vain, or once
+
+- results kept in the autograd graph, a module's hook, a buffer registered late, the JIT function, a `torch.library`
+  operator, a thread, behind an address passed as a number, in a CUDA graph: `stale_output`, or refused.
+- work in timers and in hooks of `load_state_dict`, between calls: wrong: the device takes no commands then.
+- operators inside `torch.jit.trace`, `vmap`, `torch.library`: counted as PyTorch's: `copy_kernel`.
+- at own sizes: a sort of short pieces, a scan or a selection along another axis, a straight copy for a
+  transposition, a broadcast column: earned up to 75 times; `size_dependent` since operators are compared by axes and
+  strides.
+- at own sizes: fewer atomic updates, loops that ran once where rows were shorter than a block: earned;
+  `size_dependent` since updates and used lanes count.
+- at own sizes: streams that do not wait, a tuner's choice, a loop bound from an uploaded tensor: no effect, or
+  `size_dependent`.
+- a kernel steered by a value beside a mask too large to hand over, to be timed at the checked sizes: earned;
+  `data_dependent` unless the mask itself steers.
+- a weight or an input never read where erf or bit casts leave the exact comparison open: earned up to 8 times;
+  `not_equivalent`.
+- a host that iterates on a few hundred bytes and sends them back: earned; `host_compute`.
+- TF32 in some tiles, bf16 in one step of K: wrong by tolerance.
+- a neighbour's or parent's memory, descriptors, sockets, files, System V segments: refused; priorities and limits of
+  others are now, too.
+
 ## Known limits
 
 - **Native code in the runner (T3)** can crash, stall and forge messages. It cannot read an answer or set a time:
@@ -56,6 +78,11 @@ LIMITS = """
 - **Other processes (T4)** are stopped by namespaces, user ids, Landlock, seccomp and the kill of the process tree.
   Where the machine forbids a layer, the verdict names it ([sandbox.md](sandbox.md)).
 - **Little work that contributes** is laziness, which coverage and the reward deal with.
+- **The co-judge** sees nothing of a candidate that fails on the simulated card alone; the verdict says so.
+- **A fixed seed** (`--seed`) is no secret: who knows it and the request can compute the inputs. Leave it out where
+  candidates are hostile.
+- **A host that iterates** on under 128 bytes and sends them back, or on under 1024 and hands over a few numbers, is not
+  priced.
 - **Guessing** secret inputs, weights or the order of calls is sometimes right in one call, rarely in all.
 - **A formula that differs only outside of every input drawn** passes
   ([correctness.md](correctness.md#what-the-comparison-cannot-detect)).

@@ -13,7 +13,7 @@ from corpus_grading import entry_named, task_named
 from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.judge import Trial, evaluate
-from drkernel.gym.judge.measured_statistics import Block
+from drkernel.gym.judge.measured_timing import Block
 from drkernel.gym.languages.base import TracedKernel
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings

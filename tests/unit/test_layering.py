@@ -89,7 +89,6 @@ BUDGET = {
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
-    "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
     "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",

@@ -200,6 +200,8 @@ def exactness_text(verdict: Verdict) -> str:
         return ""
     if found.outcome == "proved":
         return f"proved equal to the reference in {found.elements:,} elements, precision apart"
+    if found.outcome == "differs" and not found.differ:
+        return f"not what was asked: the answer does not follow {', '.join(found.ignored)}"
     if found.outcome == "differs":
         return f"not what was asked: {found.differ:,} of {found.elements:,} elements differ in exact arithmetic"
     return f"not decided exactly ({found.why})"

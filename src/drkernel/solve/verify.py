@@ -15,7 +15,7 @@ from string import Template
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
 from drkernel.gym.feedback import sizes_text
-from drkernel.gym.judge.sizes import chosen_to_check
+from drkernel.gym.judge.own_sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.task import Task
 from drkernel.verdict import ALIKE_WITHIN, Verdict

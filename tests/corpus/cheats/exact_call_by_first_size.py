@@ -1,15 +1,8 @@
 # tier: T1
 # root: exact
 # expect: uncredited
-# base: exact_large_residual
+# base: exact_call_by_size
 # Reads the residual at other sizes than those of its first call.
-
-@triton.jit
-def short_kernel(x_ptr, r_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, at < n, 0.0)
-    tl.store(out_ptr + at, x / (1.0 + tl.exp(-x)), at < n)
-
 
 class ModelNew(torch.nn.Module):
     first = None

@@ -1,23 +1,9 @@
 # task: exact_half_term
 # expect: correct
+# base: exact_small_residual
 # Both inputs in one pass.
-import torch
-import triton
-import triton.language as tl
+# - x = tl.load(x_ptr + at, at < n, 0.0)
+# + x = tl.load(x_ptr + at, at < n, 0.0).to(tl.float32)
 
-
-@triton.jit
-def flat_kernel(x_ptr, r_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, at < n, 0.0).to(tl.float32)
-    r = tl.load(r_ptr + at, at < n, 0.0).to(tl.float32)
-    out = x / (1.0 + tl.exp(-x)) + r * 0.000244140625
-    tl.store(out_ptr + at, out, at < n)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, r):
-        out = torch.empty_like(x)
-        n = out.numel()
-        flat_kernel[(triton.cdiv(n, 1024),)](x, r, out, n, BLOCK=1024)
-        return out
+# - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r
+# + out = x / (1.0 + tl.exp(-x)) + r * 0.000244140625

@@ -1,13 +1,9 @@
 # task: exact_small_residual
 # twin of: 4
 # expect: correct
-# new: yes
+# base: exact_small_residual
+# without: flat_kernel, ModelNew.launched
 # PyTorch makes the SiLU; the kernel adds a residual below the tolerance to it, in place.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def add_kernel(y_ptr, r_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

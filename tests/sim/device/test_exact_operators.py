@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -100,3 +101,17 @@ def test_another_function_is_nowhere_equal(one, other, shapes):
     tensors = drawn(*shapes)
     found = compare(evaluated(one, *tensors)[0], evaluated(other, *tensors)[0])
     assert not found.equal.any() and found.unequal.all()
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_elements_that_are_equal_in_both_draws_are_one_variable(repeated):
+    """Halves that are always equal, as RoPE's angles are; not zeros and ones, which are equal by chance."""
+
+    def drawn():
+        return torch.randn(8, 16).repeat(1, 2) if repeated else torch.randint(0, 2, (8, 32)).float()
+
+    torch.manual_seed(0)
+    sources, tensor = Sources(Field(1)), drawn()
+    sources.give(tensor, drawn())
+    left, right = np.split(sources.of(digest_of(tensor)).full().a, 2, axis=1)
+    assert bool((left == right).all()) == repeated

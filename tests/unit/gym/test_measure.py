@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drkernel.gym.judge.measured_statistics import (
+from drkernel.gym.judge.measured_timing import (
     Block,
     clocks_disagree,
     median_seconds,

@@ -12,8 +12,8 @@ equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Pr
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,7 @@ from drkernel.gym.judge.checks import Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import Exercise, OwnCall, differences
-from drkernel.gym.judge.own_sizes import places_of
-from drkernel.gym.judge.own_timing import facts_of, places_of_weights, work_at
+from drkernel.gym.judge.own_sizes import facts_of, places_of, places_of_weights, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, OpensSessions, Output, RecordedSession, SessionError
@@ -40,6 +39,7 @@ from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import Instance
+from drkernel.tasks.promote import PromoteToDouble, cloned, copied, promoted_inputs
 from drkernel.tasks.thin import inputs_only, thin_sizing
 from drkernel.verdict import Exactness, Finding
 from ttir_executor.exact.field import Field
@@ -57,9 +57,9 @@ COINCIDENCES = 1e-3
 SECONDS = 2.0
 """of processor time, for everything"""
 READ = 0.9
-"""share of the elements in which the reference's answer has a slope that a call must have read"""
-FLAT = 1e-9
-"""of an input's largest slope: what is less may be a sum that cancels"""
+"""share of the elements in which the reference's answer has a slope that must have been read"""
+ALIKE = 0.1
+"""relative difference of a slope in two precisions; what remains of a sum that cancels is another in each"""
 PATIENCE_S = 20.0
 """wall seconds that the candidate has for its calls of one size"""
 
@@ -77,7 +77,7 @@ class ExactCheck:
     ):
         """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
         self._side = side
-        self._proved: _Call | None = None
+        self._proved: RecordedCall | None = None
         start = time.monotonic()
         self.exactness, self.findings = _open("nothing was recorded", start), list[Finding]()
         timed = _TimedCalls(side, checker, weights)
@@ -97,6 +97,8 @@ class ExactCheck:
                 self._proved = call
             if self.exactness.outcome != "open":
                 return
+        with _condemning_nobody():
+            self.exactness, self.findings = _unread(_bound(side), timed, self.exactness, start)
 
     def contributes(self) -> bool:
         """Whether the own kernels make the answer, however small their part; False where that is not decided."""
@@ -119,7 +121,7 @@ class ExactCheck:
 
 
 @dataclass
-class _Call:
+class RecordedCall:
     """One call, as both sides made it."""
 
     bound: BoundCall
@@ -128,16 +130,19 @@ class _Call:
     outputs: Sequence[Output]
     kernels: Sequence[str]
     """names of the launches"""
-    earlier: Collection[int]
-    """calls before it whose results it may read, by number"""
-    earlier_inputs: Mapping[int, torch.Tensor]
-    """of calls before it, by handle"""
-    facts: Seen | None
+    calls: Collection[int]
+    """it and the calls before it whose results it may read, by number"""
+    before: Sequence[Any]
+    """inputs of the call before it"""
+    facts: Seen | None = None
     """what it did on the device"""
 
     def answered(self, machine: ExactMachine) -> list[Any]:
         """What the candidate computes."""
-        replay(machine, self.tape, self.earlier, self.earlier_inputs)
+        for value in tree_leaves(list(self.before)):
+            if isinstance(value, torch.Tensor):
+                machine.sources.give(value)
+        replay(machine, self.tape, self.calls)
         return [
             machine.read(TensorForm(out.address, out.shape, out.stride, out.dtype, out.storage))
             if out.address is not None and out.dtype is not None and out.storage is not None
@@ -146,18 +151,20 @@ class _Call:
         ]
 
 
-def _decided(call: _Call, side: ExpectedSide, timed: _TimedCalls, start: float) -> tuple[Exactness, list[Finding]]:
+def _decided(
+    call: RecordedCall, side: ExpectedSide, timed: _TimedCalls, start: float
+) -> tuple[Exactness, list[Finding]]:
     """The outcome of one call, which counts only if the calls that are timed do the same."""
     apart = timed.apart(call.facts, side)
     record, found = _open(f"calls that are timed do otherwise: {apart}", start), list[Finding]()
     with _condemning_nobody() as why:
         if apart is None:
-            record, found = _compared(call, side, start)
+            record, found = compared(call, side.seeds, start)
     if why:
         record = _open(why[0], start)
-    if record.outcome == "open":
+    if record.outcome == "open" and apart is None:
         with _condemning_nobody():
-            record, found = _without(call, side, timed.unread(), record, apart is None, start)
+            record, found = _without(call, side, record, start)
     return record, found
 
 
@@ -178,29 +185,42 @@ class _TimedCalls:
 
     def __init__(self, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place]):
         self.side = side
-        calls = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
+        self.all = [call for call in checker.calls[checker.began :] if call.passed]
+        calls = timed_calls(self.all)
         self.work = work_at(side.reference.source)
-        self.facts = facts_of(calls, checker.session, dict(weights))
-        self.weights = bool(weights)
-        self.each = [(call, facts_of([call], checker.session, {})) for call in calls]
+        self.session, self.weights = checker.session, dict(weights)
+        self.facts = facts_of(calls, checker.session, self.weights)
+        self.each = [one for call in calls for one in facts_of([call], checker.session, {})]
 
     @property
     def choices(self) -> list[Choice]:
         """Configurations of their kernels."""
         return [one.choice for facts in self.facts for one in facts.launched.values()]
 
-    def unread(self) -> frozenset[str]:
-        """Names of inputs of which a call reads less than what the reference's answer has a slope in."""
-        names, found = self.side.reference.argument_names(), set()
-        for call, facts in self.each:
-            record, inputs = call.result.record.device, call.case.inputs
-            nested = any(isinstance(value, (list, tuple, dict)) for value in inputs)
-            if record is None or record.host_reads or nested or not facts:
-                continue
-            for place, share in _slopes(self.side.instance, inputs).items():
-                if place < len(names) and facts[0].share(f"input {place}") < READ * share:
-                    found.add(names[place])
-        return frozenset(found)
+    def unread(self, varied: Mapping[str, float]) -> list[str]:
+        """Names of inputs and weights of which less is read than what the reference's answer has a slope in: of an
+        input in some call, of a weight in every one. ``varied``: the share of each that is not the same in all draws.
+        """
+        calls = self.all
+        if not calls or any(
+            call.result.record.device is None or call.result.record.device.host_reads for call in calls
+        ):
+            return []
+        inputs = calls[0].case.inputs
+        if any(isinstance(value, (list, tuple, dict)) for value in inputs):
+            return []
+        names = self.side.reference.argument_names()
+        least = {f"input {n}": (name, self.each) for n, name in enumerate(names)}
+        least |= {f"weight {mine}": (name, []) for mine, name in self.side.pairs.items()}
+        slopes, facts = _slopes(self.side.instance, inputs, names), facts_of(calls, self.session, self.weights)
+        found = []
+        for label, (name, each) in least.items():
+            read = min((one.share(label) for one in each), default=None)
+            if read is None:
+                read = max((one.share(label) for one in facts if label in one.sizes), default=1.0)
+            if read < READ * slopes.get(name, 0.0) * varied.get(name, 0.0):
+                found.append(name)
+        return found
 
     def apart(self, there: Seen | None, at: ExpectedSide) -> str | None:
         """How they differ from a call at other sizes, if they do."""
@@ -222,34 +242,43 @@ def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
-def _slopes(instance: Instance, inputs: Sequence[Any]) -> dict[int, float]:
-    """The share of each floating input's elements in which the reference's outputs have a slope, by place."""
-    given = [
-        value.detach().clone().requires_grad_()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
-        for value in inputs
-    ]
-    varied = [(place, value) for place, value in enumerate(given) if getattr(value, "requires_grad", False)]
-    with torch.enable_grad():
-        outputs = [out for out in flatten_outputs(instance.model(*given)) if isinstance(out, torch.Tensor)]
+def _slopes(instance: Instance, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
+    """The share of the elements of each floating input and weight in which the reference's outputs have a slope: the
+    same in both precisions, as a sum that cancels has not."""
+    low = _slopes_of(copied(instance.model), cloned(list(inputs)), names)
+    high = _slopes_of(copied(instance.model).double(), promoted_inputs(list(inputs)), names)
+    return {
+        name: float(((slope - low[name]).abs() < ALIKE * slope.abs()).double().mean())
+        for name, slope in high.items()
+        if name in low and slope.numel()
+    }
+
+
+def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    state = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+    for value in (*inputs, *state.values()):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value.requires_grad_()
+    varied = {name: value for name, value in (*zip(names, inputs, strict=False), *state.items())}
+    varied = {name: value for name, value in varied.items() if getattr(value, "requires_grad", False)}
+    double = any(value.dtype == torch.float64 for value in varied.values())
+    with torch.enable_grad(), PromoteToDouble() if double else nullcontext():
+        outputs = [out for out in flatten_outputs(model(*inputs)) if isinstance(out, torch.Tensor)]
         chances = torch.Generator().manual_seed(0)
         total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
         if not isinstance(total, torch.Tensor):
             return {}
-        slopes = torch.autograd.grad(total, [value for _, value in varied], allow_unused=True)
-    return {
-        place: float((slope.abs() > FLAT * slope.abs().max()).double().mean())
-        for (place, _), slope in zip(varied, slopes, strict=True)
-        if slope is not None and slope.numel()
-    }
+        slopes = torch.autograd.grad(total, list(varied.values()), allow_unused=True)
+    found = zip(varied, slopes, strict=True)
+    return {name: slope.double() for name, slope in found if slope is not None}
 
 
-def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> _Call:
+def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> RecordedCall:
     """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
     things."""
     with factory.open(request.settings) as session:
         assert isinstance(session, RecordedSession)
+        session.record()
         loaded = session.load(
             request.candidate, at.instance.init_args, at.instance.init_kwargs, seed=at.build_seed,
             conv_tf32=at.conv_tf32, preferred=timed.choices,
@@ -259,16 +288,13 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
             raise TaskError("weights do not fit")
         if at.pairs:
             session.load_state(at.state())
-        places = places_of_weights(session, loaded) if timed.weights else {}
+        places = places_of_weights(session, loaded)
         bound, before = _bound(at), draw_inputs(at.reference, at.seeds("exact", 3))
-        first = session.call(arguments_of(before), poison="nan")
-        session.record_next()
+        session.call(arguments_of(before), poison="nan")
         result = session.call(arguments_of(bound.inputs), poison="nan")
         tape, facts = session.tape(), _facts(session, result, places)
-    pairs = zip(tree_leaves(first.arguments), tree_leaves(before), strict=True)
-    earlier = {handle: value for handle, value in pairs if isinstance(value, torch.Tensor)}
     kernels = [one.name for one in result.record.launches]
-    return _Call(bound, tape, result.outputs, kernels, earlier_calls(tape), earlier, facts)
+    return RecordedCall(bound, tape, result.outputs, kernels, earlier_calls(tape), before, facts)
 
 
 def _bound(at: ExpectedSide) -> BoundCall:
@@ -309,7 +335,7 @@ def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
     return None
 
 
-def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness, list[Finding]]:
+def compared(call: RecordedCall, seeds: Callable[[str, int], int], start: float) -> tuple[Exactness, list[Finding]]:
     """Compare at one point, and, where answers are unequal, at more."""
     deadline = time.thread_time() + SECONDS
     equal: list[np.ndarray] = []
@@ -318,7 +344,7 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     changed = False
     reasons: list[str] = []
     for point in range(POINTS):
-        field = Field(side.seeds("field", point))
+        field = Field(seeds("field", point))
         sources = call.bound.sources(field)
         machines = [ExactMachine(field, sources, deadline) for _ in range(2)]
         expected, answered = call.bound.values(machines[0]), call.answered(machines[1])
@@ -339,9 +365,9 @@ def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness,
     unequal = [one & (times >= CLEAN_POINTS) for one, times in zip(unequal, clean, strict=True)]
     elements, proved = sum(one.size for one in equal), sum(int(one.sum()) for one in equal)
     differ = 0 if changed else sum(int(one.sum()) for one in unequal)
-    facts = {"elements": elements, "equal": proved, "differ": differ, "inputs": _words(call)}
+    facts = {"elements": elements, "equal": proved, "differ": differ, "inputs": _words(call.bound)}
     if differ:
-        ignored = _ignored(call, side, deadline)
+        ignored = _ignored(call, seeds, deadline)
         place = next(n for n, one in enumerate(unequal) if one.any())
         where = tuple(int(i) for i in np.argwhere(unequal[place])[0])
         seconds = time.monotonic() - start
@@ -368,21 +394,34 @@ def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return same, np.zeros(same.shape, bool), np.zeros(same.shape, bool)  # a choice of floats, which no residue confirms
 
 
-def _ignored(call: _Call, side: ExpectedSide, deadline: float) -> tuple[str, ...]:
+def _ignored(call: RecordedCall, seeds: Callable[[str, int], int], deadline: float) -> tuple[str, ...]:
     """Names of inputs and weights on which the reference's answer depends and the candidate's does not."""
     try:
         programs = (call.bound.values, call.answered)
-        theirs, mine = call.bound.ignored_by(programs, side.seeds("field"), deadline)
+        theirs, mine = call.bound.ignored_by(programs, seeds("field", 0), deadline)
     except Undecided:
         return ()
     return tuple(name for name in call.bound.tensors if name in mine - theirs)
 
 
+def _unread(bound: BoundCall, timed: _TimedCalls, record: Exactness, start: float) -> tuple[Exactness, list[Finding]]:
+    """Of an open comparison: inputs or weights on which the reference's answer has a slope, and which are not read."""
+    varied = {
+        name: 1.0 if other is None or other.shape != tensor.shape else float((tensor != other).double().mean())
+        for name, (tensor, other) in bound.tensors.items()
+    }
+    ignored = tuple(timed.unread(varied))
+    if not ignored:
+        return record, []
+    found = Exactness(outcome="differs", inputs=_words(bound), ignored=ignored, seconds=time.monotonic() - start)
+    return found, [show.unread(ignored)]
+
+
 def _without(
-    call: _Call, side: ExpectedSide, unread: frozenset[str], record: Exactness, evaluated: bool, start: float
+    call: RecordedCall, side: ExpectedSide, record: Exactness, start: float
 ) -> tuple[Exactness, list[Finding]]:
-    """Of an open comparison: an input or weight on which the reference's answer certainly depends, and the candidate's
-    does not, because it is the same in exact arithmetic, or because a call that may be timed leaves it unread."""
+    """Of an open comparison: an input or weight on which the reference's answer certainly depends, while the
+    candidate's is the same in exact arithmetic without it."""
     deadline = time.thread_time() + SECONDS
     fields = [side.seeds("field", point) for point in range(CLEAN_POINTS)]
 
@@ -402,28 +441,25 @@ def _without(
             changes = [np.logical_and.reduce(each) for each in zip(*points, strict=True)]
             if any(one.any() for one in changes):
                 needed[name] = changes
-    ignored = set(unread & needed.keys())
-    if evaluated and needed and not ignored:
-        with _condemning_nobody():
-            ignored = call.bound.ignored_by([call.answered], fields[0], deadline, needed)[0]
+    ignored = call.bound.ignored_by([call.answered], fields[0], deadline, needed)[0] if needed else set()
     for name in [one for one in needed if one in ignored][:1]:
         changes = needed[name]
         place = next(n for n, one in enumerate(changes) if one.any())
         where = tuple(int(i) for i in np.argwhere(changes[place])[0])
         elements, differ = sum(one.size for one in changes), sum(int(one.sum()) for one in changes)
         seconds = time.monotonic() - start
-        facts = {"elements": elements, "equal": 0, "differ": differ, "inputs": _words(call), "ignored": (name,)}
+        facts = {"elements": elements, "equal": 0, "differ": differ, "inputs": _words(call.bound), "ignored": (name,)}
         return Exactness(outcome="differs", **facts, seconds=seconds), [
             show.not_equivalent(elements, differ, place, where, (name,))
         ]
     return record, []
 
 
-def _words(call: _Call) -> str:
+def _words(bound: BoundCall) -> str:
     """The tensors of the call in words."""
     shapes = [
         f"[{', '.join(map(str, value.shape))}]"
-        for value in tree_leaves(call.bound.inputs)
+        for value in tree_leaves(bound.inputs)
         if isinstance(value, torch.Tensor)
     ]
     return ", ".join(shapes)[:200]

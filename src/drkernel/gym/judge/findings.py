@@ -452,6 +452,16 @@ def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ..
     )  # fmt: skip
 
 
+def unread(names: Sequence[str]) -> Finding:
+    """What the reference's answer has a slope in is not read."""
+    return Finding(
+        kind="not_equivalent", severity="bug",
+        message="what it computes is not what was asked: the reference's answer depends on "
+        f"{', '.join(names)}, which it does not read, or not all of it; no speedup",
+        evidence={"ignored": ", ".join(names)},
+    )  # fmt: skip
+
+
 def from_device(records: Sequence[SimFinding]) -> list[Finding]:
     """The simulator's own findings (out of bounds, races, uninitialised reads), merged by kind, kernel and line."""
     merged: dict[tuple[Any, ...], Finding] = {}

@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from drkernel.gym.judge.block_work import LOADED, STORED, kept
-from drkernel.gym.judge.live_share import HALF
-from drkernel.gym.judge.reference_at_size import ReferenceWork
-from drkernel.gym.judge.seen import BETWEEN, WHOLE, Launched, Seen, Signature
+from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
+from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -43,6 +41,8 @@ PYTORCH = "PyTorch's operators"
 MAIN = 0.25
 """a unit (tensor cores in a format, fp32) with at least this share of the candidate's arithmetic is compared by itself,
 so that cheap operations do not replace expensive ones"""
+LANES = 0.25
+"""share of a launch's used lanes that must have been used where rows were shorter"""
 TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
 NOTABLE = 0.05
@@ -86,11 +86,20 @@ def unexercised(own: Seen, exercises: Sequence[Exercise]) -> list[Signature]:
 
 def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
     """The correct calls with the same launches and operators as this call, in any number."""
-    return [one for one in exercises if _does_the_same(own, one.seen)]
+    return [one for one in exercises if _does_the_same(own, one.seen) and _fills_its_lanes(own, one)]
 
 
 def _does_the_same(own: Seen, other: Seen) -> bool:
     return own.signatures == other.signatures and own.operators == other.operators
+
+
+def _fills_its_lanes(own: Seen, one: Exercise) -> bool:
+    """Whether launches use their lanes about as well; where a row is shorter than a block, a loop over blocks runs once
+    however often it must."""
+    return one.kept_rows or all(
+        one.seen.launched[signature].unmasked(LOADED) >= LANES * launched.unmasked(LOADED)
+        for signature, launched in own.launched.items()
+    )
 
 
 def differences(
@@ -140,7 +149,11 @@ def _of_quantities(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
 
 
 def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """PyTorch's operators work on as many more elements as the sizes require, where these derive from larger inputs."""
+    """PyTorch's operators go along the same axes, and work on as many more elements as the sizes require, where these
+    derive from larger inputs."""
+    for label, calls, known in zip(own.seen.operators, own.seen.calls, one.seen.calls, strict=True):
+        if not all(any(call.as_much_as(other) for other in known) for call in calls):
+            yield f"{label.partition('(')[0]} goes along other or shorter axes than where it was checked"
     if one.work is None:
         return
     larger = frozenset(name for name, size in own.seen.sizes.items() if size != one.seen.sizes.get(name))
@@ -188,7 +201,7 @@ def _adds_sheets(launched: Launched) -> bool:
 
     There are as many sheets as the card has room for, so fewer for each program where there are more programs.
     """
-    operations = sum(count for unit, count in launched.work.items() if unit not in (LOADED, STORED, WHOLE))
+    operations = sum(count for unit, count in launched.work.items() if unit not in (LOADED, STORED, WHOLE, UPDATES))
     return launched.sheets and operations <= ADDITIONS * launched.work.get(LOADED, 0.0)
 
 
@@ -316,7 +329,7 @@ def _arithmetic(call: Seen) -> Counter[str]:
     found: Counter[str] = Counter({PYTORCH: call.library_flops} if call.library_flops else {})
     for launched in call.launched.values():
         for unit, count in launched.work.items():
-            if not unit.startswith("bytes") and unit not in ("sfu", WHOLE):
+            if not unit.startswith("bytes") and unit not in ("sfu", WHOLE, UPDATES):
                 found[unit] += count  # type: ignore[assignment]
     return found
 
@@ -340,4 +353,4 @@ def least_growth(own: ReferenceWork, other: ReferenceWork) -> float:
 
 
 def _of(unit: str) -> str:
-    return unit if unit.startswith("bytes") else f"{unit} operations"
+    return unit if unit.startswith("bytes") or unit == UPDATES else f"{unit} operations"

@@ -3,7 +3,7 @@
 Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (``gym/session``) and
 receives only constructor arguments, weights and inputs. The flow: build the reference; load the candidate; pass on the
 weights; draw secret inputs and check call after call (checks.py), with a knock-out of the candidate's kernels somewhere
-among them (knockout.py); assess what the device observed; model or measure time; and put everything into one
+among them (contribution.py); assess what the device observed; model or measure time; and put everything into one
 :class:`Verdict`.
 """
 
@@ -14,24 +14,28 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import Checked, Checker, plan_calls
+from drkernel.gym.judge.checks import SEED, Checked, Checker, naive_check, plan_calls
 from drkernel.gym.judge.co_judge import with_co_judge
 from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
 from drkernel.gym.judge.contribution import (
     STABLE,
     Contribution,
+    Experiment,
     contribution,
     counted_coverage,
     device_records,
     eased_by_numbers,
+    experiment,
+    idle_launches,
     same_places,
     slowest,
     spread,
@@ -39,9 +43,7 @@ from drkernel.gym.judge.contribution import (
 )
 from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
-from drkernel.gym.judge.facts import Facts
-from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
-from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
+from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
@@ -50,12 +52,17 @@ from drkernel.gym.judge.modelled_timing import (
     speedup_of,
     without_price,
 )
-from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, launched_in_one_mode, make_other_calls
-from drkernel.gym.judge.own_sizes import DataDependent, Untimed
-from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
+from drkernel.gym.judge.own_sizes import (
+    Chosen,
+    DataDependent,
+    OwnTiming,
+    Untimed,
+    chosen_to_check,
+    chosen_to_time,
+    places_of_weights,
+)
 from drkernel.gym.judge.seen import Place
-from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.factory import DeviceMissing
@@ -63,10 +70,27 @@ from drkernel.gym.session.protocol import Observed, OpensSessions, RecordedSessi
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
-from drkernel.verdict import CONTROLS, CandidateError, Correctness, Finding, Profile, Status, Verdict, printable
+from drkernel.verdict import (
+    CONTROLS,
+    CandidateError,
+    Correctness,
+    Exactness,
+    Finding,
+    NotChecked,
+    ObservedBy,
+    Profile,
+    SandboxReport,
+    Sizes,
+    Speedup,
+    Status,
+    Timing,
+    Verdict,
+    printable,
+)
 
-HOST_TRAFFIC = 1024
-"""from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute"""
+HOST_TRAFFIC, HOST_TRAFFIC_BACK = 1024, 128
+"""from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute; the second
+where something that it sends back reaches the answer"""
 
 
 def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = None) -> Verdict:
@@ -114,6 +138,38 @@ def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | N
     return trial.verdict()
 
 
+@dataclass
+class Facts:
+    """Fields of :class:`~drkernel.verdict.Verdict` under their names there, with its defaults."""
+
+    language: str | None = None
+    correctness: Correctness | None = None
+    checked_at: Sizes | None = None
+    timed_at: Sizes | None = None
+    untimed: str | None = None
+    profile: Profile | None = None
+    reference_profile: Profile | None = None
+    timing: Timing | None = None
+    reference_timing: Timing | None = None
+    speedup: Speedup | None = None
+    coverage: float | None = None
+    exactness: Exactness | None = None
+    coverage_source: ObservedBy | None = None
+    not_checked: tuple[NotChecked, ...] = ()
+    sandbox: SandboxReport = field(default_factory=SandboxReport)
+    stdout: str = ""
+
+    def take(self, found: Measured) -> None:
+        """Set what was measured."""
+        self.profile, self.reference_profile = found.profile, found.reference_profile
+        self.timing, self.reference_timing = found.timing, found.reference_timing
+        self.speedup, self.coverage = found.speedup, found.profile.coverage
+
+    def withhold(self) -> None:
+        """Give neither speedup nor coverage."""
+        self.coverage, self.speedup = 0.0, None
+
+
 class Trial:
     """One evaluation in progress, and its results so far."""
 
@@ -128,7 +184,7 @@ class Trial:
         """the sizes that are checked"""
         self.checker: Checker | None = None
         self.weights: dict[str, Place] = {}
-        """addresses of the session's weights, if a timed run is to be compared with it"""
+        """addresses of the session's weights, on a simulated device"""
         self.error: CandidateError | None = None
         self.error_status: Status | None = None
         self.unproven: dict[str, str] = {}
@@ -210,7 +266,7 @@ class Trial:
                 self.session.load_state(side.state())
             if wrong is not None:
                 self.facts.correctness = Correctness(checked_calls=0, passed_calls=0, message=wrong)
-            elif self._own_sizes() is not None:
+            elif self.settings.place.simulated:
                 self.weights = places_of_weights(self.session, loaded)
         return wrong is None
 
@@ -380,11 +436,12 @@ class Trial:
         with self.phase("timing"):
             if isinstance(session, TimedSession):
                 with suppress(WrongWhenTimed):  # a naive harness does not look
-                    measure(side, session, self.factory, self.settings, names_of([last.record])).tell(self.facts)
+                    measured = measure(side, session, self.factory, self.settings, names_of([last.record]))
+                    self.facts.take(measured)
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
                 eager = self._reference_profile(side, inputs)
-                self._time([record.profile], eager, record.host_bytes, side.reference.source, side.conv_tf32)
+                self._time([record.profile], eager, [record], side.reference.source, side.conv_tf32)
 
     def _take_time(self, side: ExpectedSide, session: Session, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
@@ -396,13 +453,13 @@ class Trial:
                 assert self.checker is not None
                 self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
                 return
-            measured.tell(self.facts)
+            self.facts.take(measured)
             self.findings += measured.findings
         elif not self._time_at_own_sizes(side):
-            told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
+            heard = device_records(calls[1:] or calls)  # tuning reads times, once
             records = device_records(timed_calls(calls))
             eager, profiles = self._reference_profile(side, calls[0].case.inputs), [one.profile for one in records]
-            self._time(profiles, eager, told, side.reference.source, side.conv_tf32)
+            self._time(profiles, eager, heard, side.reference.source, side.conv_tf32)
             self._give_credit(records, self.idle)
 
     def _time_at_own_sizes(self, side: ExpectedSide) -> bool:
@@ -425,9 +482,8 @@ class Trial:
         self.findings += timing.findings
         self.facts.timed_at = own.sizes
         if run is not None:
-            told = max(record.host_bytes for record in run.records)
             profiles = [record.profile for record in run.records]
-            self._time(profiles, run.reference, told, own.source, side.conv_tf32)
+            self._time(profiles, run.reference, run.records, own.source, side.conv_tf32)
             where = device_records(timed_calls(checker.calls))[-1].launches
             self._give_credit(run.records, same_places(self.idle, where, run.records[0].launches))
         if timing.findings:
@@ -474,16 +530,20 @@ class Trial:
         assert spec is not None, "only a simulated GPU models time"
         return reference_profile(side.source_key, spec, side.instance.model, inputs, conv_tf32=side.conv_tf32)
 
-    def _time(self, timed: list[Profile], eager: Profile, told: int, source: str, conv_tf32: bool) -> None:
+    def _time(
+        self, timed: list[Profile], eager: Profile, heard: Sequence[CallRecord], source: str, conv_tf32: bool
+    ) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
 
-        What has no price earns no speedup, whichever side ran it. ``told``: bytes that the host learnt in one call;
-        what it computes from them has no modelled time. ``source`` and ``eager`` are the reference and its profile at
-        the sizes of ``timed``.
+        What has no price earns no speedup, whichever side ran it. ``heard``: calls in which the host may have learnt
+        something; what it computes from that has no modelled time. ``source`` and ``eager`` are the reference and its
+        profile at the sizes of ``timed``.
         """
         profile = self.facts.profile = slowest(timed)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
-        if told - bytes_to_host(eager) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
+        told = max(record.host_bytes for record in heard)
+        most = HOST_TRAFFIC_BACK if any(record.uploads_reach for record in heard) else HOST_TRAFFIC
+        if told - bytes_to_host(eager) >= most and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
             return
         reference = self._compiled(source, conv_tf32) if self.settings.baseline == "compile" else eager

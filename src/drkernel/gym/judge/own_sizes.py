@@ -1,31 +1,136 @@
-"""The timed run: a checked candidate once more, at the task's own sizes, on a device without data.
+"""The sizes at which a candidate is checked and timed, and its run at the task's own, without data.
 
+Correctness needs data and runs at sizes that can be executed; time needs none and is modelled at the task's own sizes.
 A fresh runner builds the module at those sizes and calls it several times: nothing of their size is allocated, neither
-here nor there. Its device counts what the calls do, and this process prices it, as it does for checked calls.
+here nor there. Its device counts what the calls do, and this process prices it, as it does for checked calls, if they
+did nothing that was not right in a call with data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from drkernel.gym.judge.checks import arguments_of
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.checks import Checked, Checker, arguments_of
+from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.held_against import OwnCall
-from drkernel.gym.judge.reference_at_size import Forms, forms_of, reference_profile_at, reference_work
-from drkernel.gym.judge.seen import Place, Seen, seen
-from drkernel.gym.judge.sizes import Chosen
+from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, unexercised
+from drkernel.gym.judge.memory import TaskTooLarge
+from drkernel.gym.judge.reference_at_size import (
+    HALF,
+    Forms,
+    ReferenceWork,
+    forms_of,
+    live_share,
+    reference_profile_at,
+    reference_work,
+)
+from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.protocol import CallResult, OpensSessions, Output, Session, SessionError
+from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
+from drkernel.task import sized_reference
+from drkernel.tasks.axes import size_literals
+from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.verdict import Profile
+from drkernel.tasks.thin import Sizing, own_source, thin_sizing, thin_sizings
+from drkernel.verdict import Finding, Profile, Sizes
+
+EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
+"""limits of a call that only shows that a kernel is correct"""
+MOST_EXERCISES = 4
+MOST_TIMES = 32
+"""how far a module's own numbers may exceed the limit on operations; more would take minutes to check"""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A reference at the sizes chosen for a run."""
+
+    source: str
+    changed: dict[str, tuple[int, int]]
+    """constant -> (the task's own, used here)"""
+    profile: str | None
+    kept_rows: bool
+    """only axes of independent work are shorter than the task's own"""
+
+    @property
+    def label(self) -> str:
+        """The profile, or the sizes that differ from the task's own, in words; empty at the own sizes."""
+        if self.profile is not None:
+            return f"profile {self.profile!r}"
+        return ", ".join(f"{name} {used} (of {own})" for name, (own, used) in self.changed.items())
+
+    @property
+    def sizes(self) -> Sizes:
+        """The record for the verdict."""
+        return Sizes(profile=self.profile, changed=self.changed, inputs=forms_of(self.source).words)
+
+
+def chosen_to_check(request: EvalRequest) -> Chosen:
+    """The sizes at which answers are compared. A problem with the requested profile is a :class:`TaskError`."""
+    task, settings = request.task, request.settings
+    if settings.profile is not None or not settings.place.simulated:
+        try:
+            source = sized_reference(task, settings.profile)
+            return Chosen(source, changed_between(own_source(task), source), settings.profile, False)
+        except (KeyError, ValueError, SyntaxError) as error:
+            raise TaskError(str(error.args[0] if error.args else error)) from error
+    limits = ScaleLimits(bytes=settings.checked_bytes, flops=settings.checked_flops)
+    try:
+        sizing = thin_sizing(task, limits)
+    except TaskError:  # it does not run on shapes alone: what is wrong with it comes out when it is run for real
+        return Chosen(own_source(task), {}, None, True)
+    if sizing.cost.flops > MOST_TIMES * limits.flops:
+        raise TaskTooLarge(
+            f"one call takes {sizing.cost.flops / 1e9:.3g} GFLOP where nothing that matters can be shortened any more, "
+            f"and a checked call may take {limits.flops / 1e9:.3g} or, in such a case, {MOST_TIMES} times that. "
+            "Give the task a size profile, shrink the numbers in the reference's module, or raise 'checked_flops'"
+        )
+    return _of_sizing(sizing)
+
+
+def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
+    """The sizes at which a run without data is timed; None when the checked sizes are timed."""
+    task, settings = request.task, request.settings
+    if not settings.timing or settings.unsafe_no_checks or settings.time_at == "checked":
+        return None
+    own = own_source(task)
+    if not settings.place.simulated or own == checked.source:
+        return None
+    return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
+
+
+def sizings_to_exercise(request: EvalRequest, besides: str) -> list[Chosen]:
+    """Sizes at which kernels seen at another size may be launched and compared, the best first."""
+    most = ScaleLimits(bytes=request.settings.checked_bytes, flops=request.settings.checked_flops)
+    try:
+        sizings = thin_sizings(request.task, EXERCISED)
+    except TaskError:
+        return []
+    fitting = [one for one in sizings if one.source != besides and one.cost.over(most) <= 1]
+    return [_of_sizing(one) for one in fitting[:MOST_EXERCISES]]
+
+
+def _of_sizing(sizing: Sizing) -> Chosen:
+    return Chosen(sizing.source, sizing.changed, None, sizing.kept_rows)
+
+
+def changed_between(own: str, used: str) -> dict[str, tuple[int, int]]:
+    """Sizes that differ between two texts of one reference: label -> (own, used)."""
+    if own == used:
+        return {}
+    there = {literal.label: literal.value for literal in size_literals(used)}
+    pairs = {literal.label: (literal.value, there.get(literal.label, 1)) for literal in size_literals(own)}
+    return {label: pair for label, pair in pairs.items() if pair[0] != pair[1]}
+
 
 TIMED_CALLS = 3
 """timed calls, after a first one that compiles and tunes"""
@@ -65,7 +170,6 @@ class OwnRun:
     reference: Profile
     forms_differ: str | None
     """how outputs or weights differ in form from the reference's; None where they do not"""
-    stdout: str
 
 
 def run_at_own_sizes(
@@ -89,30 +193,16 @@ def run_at_own_sizes(
     if given > request.settings.checked_bytes:
         raise Untimed(f"arguments of the constructor take {given} bytes, which would have to be handed over")
     session = factory.open(request.settings, data_free=True)
-    with session:
-        try:
-            with _explained():
-                loaded = session.load(
-                    request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
-                    built_there=work.weight_bytes > BUILT_HERE,
-                )  # fmt: skip
-                state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-                run = _Calls(session, forms, state, host_reads)
-                calls = run.timed()
-        except DataDependent as error:
-            if _numbers_missing(forms):
-                raise Untimed(str(error)) from error
-            raise
-        stdout = session.stdout()
+    with session, _explained():
+        loaded = session.load(
+            request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
+            built_there=work.weight_bytes > BUILT_HERE,
+        )  # fmt: skip
+        state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
+        run = _Calls(session, forms, work, state, host_reads)
+        calls = run.timed()
     differ = _forms_differ(forms, side.pairs, state, run.outputs)
-    held = [OwnCall(facts.seen, work, facts.covered, facts.borrowed) for _, facts in calls]
-    return OwnRun([record for record, _ in calls], held, profile, differ, stdout)
-
-
-def _numbers_missing(forms: Forms) -> bool:
-    """Whether integer inputs (indices, lengths) are too large to be handed over with their elements."""
-    leaves = _tensors(forms.inputs)
-    return any(leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves)
+    return OwnRun([record for record, _ in calls], [call for _, call in calls], profile, differ)
 
 
 @contextmanager
@@ -134,15 +224,17 @@ def _explained() -> Iterator[None]:
 class _Calls:
     """Calls of one session."""
 
-    def __init__(self, session: Session, forms: Forms, state: Mapping[str, Output], host_reads: int):
-        self.session = session
+    def __init__(
+        self, session: Session, forms: Forms, work: ReferenceWork, state: Mapping[str, Output], host_reads: int
+    ):
+        self.session, self.work = session, work
         self.inputs = list(forms.inputs)
         self.host_reads = host_reads
         self.weights = weight_places(state)
         self.outputs: list[Output] = []
         """result of the last call"""
 
-    def timed(self) -> list[tuple[CallRecord, _SizeFacts]]:
+    def timed(self) -> list[tuple[CallRecord, OwnCall]]:
         """Every call but the first, which compiles and tunes."""
         arguments: list[Any] = []
         found = []
@@ -150,7 +242,7 @@ class _Calls:
             result = self.session.call(arguments if number == AGAIN else arguments_of(self.inputs))
             record = result.record.device
             assert record is not None, "a simulated device is the judge's own"
-            self._require_no_dependence(record)
+            self._require_no_dependence(record, result.arguments)
             if number:
                 found.append((record, self._facts(result, record)))
             arguments, self.outputs = result.arguments, result.outputs
@@ -159,16 +251,28 @@ class _Calls:
             self.session.release(sorted(done - mine if number + 1 == AGAIN else done))
         return found
 
-    def _require_no_dependence(self, record: CallRecord) -> None:
+    def _require_no_dependence(self, record: CallRecord, arguments: Sequence[Any]) -> None:
         free = record.data_free
         if free is None or not free.dependences:
             return
+        if {one.storage for one in free.dependences} <= self._numbers_missing(arguments):
+            raise Untimed("; ".join(one.message for one in free.dependences[:3]))
         asked = [one for one in free.dependences if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
         raise DataDependent("; ".join(one.message for one in free.dependences[:3]))
 
-    def _facts(self, result: CallResult, record: CallRecord) -> _SizeFacts:
+    def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
+        """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""
+        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
+        regions = [
+            self.session.region(handle)
+            for handle, leaf in pairs
+            if isinstance(leaf, torch.Tensor) and leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex())
+        ]
+        return {region.storage for region in regions if region is not None}
+
+    def _facts(self, result: CallResult, record: CallRecord) -> OwnCall:
         places = {**places_of(self.session, result.arguments), **self.weights}
         found = seen(record, places)
         if found is None:
@@ -178,14 +282,7 @@ class _Calls:
         specs = iter(record.outputs)
         described = [next(specs) if out.handle is not None else None for out in result.outputs]
         covered = tuple(None if spec is None else spec.covered for spec in described)
-        return _SizeFacts(found, covered, borrowed)
-
-
-@dataclass(frozen=True)
-class _SizeFacts:
-    seen: Seen
-    covered: tuple[float | None, ...]
-    borrowed: tuple[str | None, ...]
+        return OwnCall(found, self.work, covered, borrowed)
 
 
 def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
@@ -238,3 +335,133 @@ def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+@dataclass
+class OwnTiming:
+    """A candidate that was correct when checked and is about to be timed at its task's own sizes."""
+
+    request: EvalRequest
+    checked: Chosen
+    own: Chosen
+    side: ExpectedSide
+    checker: Checker
+    weights: dict[str, Place]
+    """addresses of the weights in the checker's latest session"""
+    factory: OpensSessions
+    findings: list[Finding] = field(default_factory=list)
+
+    def run(self) -> OwnRun | None:
+        """The timed calls, with mismatches in :attr:`findings`; None when the candidate does not run there.
+
+        Raises :class:`Untimed` when the task cannot be timed without data, :class:`DataDependent` when only the
+        candidate cannot.
+        """
+        checker = self.checker
+        timed = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
+        exercises = _exercises(timed, checker.session, self.weights, self.checked)
+        reads = max(call.result.record.device.host_reads for call in self.checker.calls if call.result.record.device)
+        try:
+            run = run_at_own_sizes(self.request, self.own, self.side, self.factory, reads)
+        except FailedThere as error:
+            self.findings.append(show.size_dependent([f"it does not run there: {error}"], [], []))
+            return None
+        calls = [call for n, call in enumerate(run.calls) if call not in run.calls[:n]]
+        exercises += self._further(calls, exercises)
+        said = [run.forms_differ] if run.forms_differ is not None else []
+        for record in run.records:
+            if not any(launch.reaches for launch in record.launches):
+                said.append("no kernel of the candidate's own contributes to its outputs")
+        for call in calls:
+            said += differences(call, exercises, self._views())
+        if said:
+            nearest = exercises[-1].seen.words if exercises else []
+            self.findings.append(show.size_dependent(list(dict.fromkeys(said)), calls[0].seen.words, nearest))
+        return run
+
+    def _views(self) -> frozenset[int]:
+        """Outputs that the reference returns as views of its arguments."""
+        return frozenset(place for place, kind, _ in self.checker.calls[0].case.oracle.shared if kind == "input")
+
+    # ---- calls that were right
+
+    def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
+        """Calls at other sizes, until everything that the timed calls did has been right in one of them."""
+        found: list[Exercise] = []
+        sizings = self._sizings(calls, known)
+        # sizings are worth working out only where something has not been right yet
+        while any(differences(call, known + found, self._views(), left=AGREEING) for call in calls):
+            if (chosen := next(sizings, None)) is None:
+                break
+            wanted = [one.choice for call in calls for one in call.seen.launched.values()]
+            found += self._exercise(chosen, list({repr(choice): choice for choice in wanted}.values()))
+        return found
+
+    def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise]) -> Iterator[Chosen]:
+        """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another."""
+        calls_made = self.checker.calls[self.checker.began :]
+        facts = facts_of(calls_made, self.checker.session, self.weights)
+        tried = frozenset[Signature]().union(*(one.signatures for one in facts))
+        if any(signature in tried for call in calls for signature in unexercised(call.seen, known)):
+            yield self.checked
+        yield from sizings_to_exercise(self.request, self.checked.source)
+
+    def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
+        """Two calls in a fresh session, the second with nothing to compile or tune; none when one is wrong."""
+        try:
+            side = ExpectedSide(self.request, chosen.source)
+        except TaskError:
+            return []
+        with self.factory.open(self.request.settings) as session:
+            try:
+                loaded = session.load(
+                    self.request.candidate, side.instance.init_args, side.instance.init_kwargs,
+                    seed=side.build_seed, conv_tf32=side.conv_tf32, preferred=preferred,
+                )  # fmt: skip
+                if side.bind(loaded.parameters) is not None:
+                    return []
+                if side.pairs:
+                    session.load_state(side.state())
+                weights = places_of_weights(session, loaded)
+                checker = Checker(side, session)
+                right = checker.run("fresh") and checker.run("repeated")
+                self.findings += [one for one in checker.findings if one.severity == "hack"]
+                return _exercises(checker.calls[-1:], session, weights, chosen) if right else []
+            except SessionError as error:
+                if error.kind == "infra_error":
+                    raise
+                return []
+
+
+def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:
+    """Addresses of a loaded candidate's weights on the device."""
+    if not loaded.parameters:
+        return {}
+    return weight_places(session.state({name: UNKNOWN_FORM for name in loaded.parameters}))
+
+
+def _exercises(calls: Sequence[Checked], session: Session, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
+    work = work_at(at.source)
+    live = live_share(at.source) if work is not None and work.discards else HALF
+    return [Exercise(one, work, at.kept_rows, live) for one in facts_of(calls, session, weights)]
+
+
+def facts_of(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:
+    """The work of each call; calls that did the same appear once."""
+    found: dict[str, Seen] = {}
+    for call in calls:
+        record = call.result.record.device
+        if record is None or record.journal in found:
+            continue
+        facts = seen(record, {**places_of(session, call.result.arguments), **weights})
+        if facts is not None:
+            found[record.journal] = facts
+    return list(found.values())
+
+
+def work_at(source: str) -> ReferenceWork | None:
+    """The work of a reference's call at the sizes of ``source``; None where it does not run without data."""
+    try:
+        return reference_work(load_reference(source))
+    except TaskError:
+        return None

@@ -1,7 +1,8 @@
 """A reference at sizes that this machine cannot execute: forms of inputs and outputs, time, amount of work.
 
 The module is built and called on a device without data, in this process (see ``modelled_timing.py``): weights, inputs
-and results are shapes, so that a product of 8192³ or a batch of 6 GB takes milliseconds and no memory.
+and results are shapes, so that a product of 8192³ or a batch of 6 GB takes milliseconds and no memory. What a mask
+keeps of its results depends on data, and is looked at where these can be executed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge.modelled_timing import host_modes
@@ -26,6 +28,7 @@ from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.cost import tensor_form
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.oracle import flatten_outputs
+from drkernel.tasks.promote import cloned
 from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
@@ -247,3 +250,66 @@ def _bytes(values: Any) -> int:
     """Bytes of the tensors among ``values``, each once."""
     tensors = {id(leaf): leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)}
     return sum(leaf.numel() * ITEM_BYTES[str(leaf.dtype).removeprefix("torch.")] for leaf in tensors.values())
+
+
+HALF = 0.5
+"""about the share that a causal mask keeps; the lower bound, and the value when discarded elements cannot be
+determined"""
+NEVER = -1e4
+"""a score with this added gets weight 0, or less"""
+_PARTS = ("tril", "triu", "index", "gather", "diag", "masked_s")
+"""operators whose result may be the mask or the remaining values: their shares say nothing"""
+
+
+@lru_cache(maxsize=256)
+def live_share(source: str) -> float:
+    """Return the least share of elements that a masking operator of a reference keeps, on inputs as it draws them.
+
+    Run on data, so for sizes that can be executed; at larger ones a mask of the same kind keeps about as much.
+    """
+    reference = load_reference(source)
+    masks = _Masks()
+    try:
+        model, inputs = reference.build(0), reference.draw_inputs(0)
+        with torch.no_grad(), masks:
+            model(*cloned(inputs))
+    except Exception:  # a reference may raise anything
+        return HALF
+    return max(HALF, masks.least)
+
+
+class _Masks(TorchDispatchMode):
+    """Records the share of elements that masking operators keep."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.least = 1.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.least = min(self.least, _kept(func._schema.name.removeprefix("aten::"), args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _kept(name: str, args: Any, kwargs: dict[str, Any]) -> float:
+    """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
+    if name.startswith("masked_fill"):
+        return 1.0 - _share(args[1])
+    if name.startswith("where"):
+        kept, share = [isinstance(one, torch.Tensor) and one.numel() > 1 for one in args[1:]], _share(args[0])
+        if not any(kept):  # two numbers make a mask that is added to scores
+            kept = [float(one) > NEVER for one in args[1:]]
+        return share if kept == [True, False] else 1.0 - share if kept == [False, True] else HALF
+    if name.startswith("_scaled_dot_product"):
+        mask = kwargs.get("attn_mask")
+        causal = HALF if any(value is True for value in (*args, *kwargs.values())) else 1.0
+        return causal if mask is None else min(causal, _share(mask if mask.dtype == torch.bool else mask > NEVER))
+    return HALF if name.startswith(_PARTS) else 1.0
+
+
+def _share(mask: torch.Tensor) -> float:
+    return float(mask.to(torch.float64).mean()) if mask.numel() else 1.0

@@ -2,6 +2,10 @@
 
 Everything here comes from the device's journal (kernels' texts, counts, operators by metadata). Names of kernels and of
 constants come from the runner and are used in messages only.
+
+Two launches of one kernel may do the same amount of work per program and still different work: a program may visit more
+rows and run fewer rounds for each. Two counts tell them apart: how often a basic block runs for each run of its
+enclosing block, and how many lanes of its loads and stores are masked off.
 """
 
 from __future__ import annotations
@@ -13,13 +17,96 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
+from torch.utils._pytree import tree_leaves
+
 from drkernel.gym.session.protocol import Choice
+from drkernel.sim.cost.operators import by_name, depends_on_axes
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
+from drkernel.sim.gpu.pricing import profile_of_text
 from drkernel.sim.process.call_record import CallRecord
+from ttir_executor.compiled import compile_ttir
+from ttir_executor.lower.plan import blocks_of
+from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
+
+LOADED, STORED = "bytes loaded", "bytes stored"
+
+
+@dataclass(frozen=True)
+class BlockWork:
+    """The work of one execution of a basic block, from the kernel's text."""
+
+    parent: int | None
+    """the enclosing block; None for the blocks of the function itself"""
+    work: Mapping[str, float]
+    """bytes of all lanes of its loads and stores, masked or not, and operations by unit"""
+
+
+@lru_cache(maxsize=1024)
+def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
+    """The blocks of a kernel's text, in the order of ``plan.blocks_of``."""
+    blocks = blocks_of(compile_ttir(ttir).function)
+    place = {id(block): number for number, block in enumerate(blocks)}
+    found = []
+    for block, profile in zip(blocks, profile_of_text(ttir).blocks, strict=True):
+        work: Counter[str] = Counter()
+        for unit, numel, count in profile.lanes:
+            work[unit] += numel * count  # type: ignore[assignment]
+        for dot in profile.dots:
+            work[dot.unit] += dot.operations  # type: ignore[assignment]
+        for op in block.ops:
+            if op.name in ("tt.load", "tt.store"):
+                work[LOADED if op.name == "tt.load" else STORED] += _nbytes(op)
+        parent = None if block.parent is None else _place(block.parent, place)
+        found.append(BlockWork(parent, dict(work)))
+    return tuple(found)
+
+
+def _place(op: Op, place: Mapping[int, int]) -> int | None:
+    around: BasicBlock | None = op.block
+    return None if around is None else place.get(id(around))
+
+
+def _nbytes(op: Op) -> int:
+    pointer = op.operands[0].type
+    return pointer.numel * elem_bytes(pointer.pointee or "i8")
+
+
+def asked(blocks: Sequence[BlockWork], entered: Mapping[int, float], unit: str) -> float:
+    """Bytes of all lanes of loads or stores, over all executions."""
+    return sum(block.work.get(unit, 0.0) * entered.get(number, 0.0) for number, block in enumerate(blocks))
+
+
+def kept(
+    blocks: Sequence[BlockWork],
+    here: Mapping[int, float],
+    programs_here: float,
+    there: Mapping[int, float],
+    programs_there: float,
+    unit: str,
+) -> float:
+    """The share of the work ``there`` that remains when each block runs as often as ``here`` for each run of its
+    enclosing block. A block that runs more often counts as once, so nothing makes up for a loop that runs less
+    often."""
+    left: list[float] = []
+    total = remaining = 0.0
+    for number, block in enumerate(blocks):
+        around_here = programs_here if block.parent is None else here.get(block.parent, 0.0)
+        around_there = programs_there if block.parent is None else there.get(block.parent, 0.0)
+        before = there.get(number, 0.0) / around_there if around_there else 0.0
+        now = here.get(number, 0.0) / around_here if around_here else 0.0
+        share = min(1.0, now / before) if before else 1.0
+        left.append(share if block.parent is None else share * left[block.parent])
+        amount = block.work.get(unit, 0.0) * there.get(number, 0.0)
+        total += amount
+        remaining += amount * left[number]
+    return remaining / total if total else 1.0
+
 
 SECTOR = 32
+SIZES_FROM = 16
+"""smaller whole numbers among an operator's arguments say which axis, or how; larger ones may be sizes"""
+UPDATES = "atomic updates"
 WHOLE = "int"
 """the unit of integer work: mostly addresses, and the only unit where data are integers"""
 BETWEEN = "what the call itself has made"
@@ -119,6 +206,8 @@ class Seen:
     launched: dict[Signature, Launched]
     operators: tuple[str, ...]
     """PyTorch operators with device work, with dtypes, in order; a run of equal ones appears once"""
+    calls: tuple[frozenset[Called], ...]
+    """how each run of them was called"""
     worked_on: tuple[tuple[float, frozenset[str]], ...]
     """elements that each of them read and wrote, and the arguments and weights they derive from"""
     library_flops: float
@@ -162,6 +251,40 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Called:
+    """What decides an operator's price beside the number of its elements."""
+
+    by_axes: bool
+    """whether the work for an element depends on the length of an axis"""
+    axes: tuple[tuple[tuple[int, int], ...], ...]
+    """of each tensor, (length, stride) of each axis"""
+    numbers: tuple[tuple[str, int], ...]
+    """its whole-number arguments by name, flags and elements of lists among them"""
+
+    def as_much_as(self, other: Called) -> bool:
+        """Whether it goes through memory in the same order, and, if this matters, along the same axes, none of which
+        is shorter."""
+        if list(map(len, self.axes)) != list(map(len, other.axes)):
+            return not self.by_axes
+        pairs = list(zip(self.axes, other.axes, strict=True))
+        if any(_order(here, there) != _order(there, here) for here, there in pairs):
+            return False
+        if not self.by_axes:
+            return True
+        (names, mine), (others, theirs) = (zip(*one.numbers, ("", 0), strict=True) for one in (self, other))
+        shorter = any(x[0] < y[0] for here, there in pairs for x, y in zip(here, there, strict=True))
+        given = zip(mine, theirs, strict=False)
+        return not shorter and names == others and all(x == y or x > y >= SIZES_FROM for x, y in given)
+
+
+def _order(axes: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """The axes from the one whose elements lie furthest apart, and whether they are one element; less those that are of
+    one element here or there."""
+    places = [n for n, (one, other) in enumerate(zip(axes, others, strict=True)) if min(one[0], other[0]) > 1]
+    return [(n, not axes[n][1]) for n in sorted(places, key=lambda n: -axes[n][1])]
+
+
+@dataclass(frozen=True)
 class Place:
     """A tensor that the judge passed to the candidate."""
 
@@ -188,6 +311,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     return Seen(
         _grouped(launches, known, labels, sizes),
         tuple(label for label, _ in groupby(map(_label, operators))),
+        tuple(frozenset(map(_called, run)) for _, run in groupby(operators, _label)),
         tuple(_worked_on(entries, labels)),
         sum(row.flops or 0.0 for row in record.profile.rows if row.owner == "library"),
         all(sample.looked_at >= sample.programs for sample in record.data_free.samples) if record.data_free else True,
@@ -297,10 +421,19 @@ def _together(
 
 
 def work_of(launch: LaunchEntry) -> dict[str, float]:
-    """Bytes and operations of one launch, whole-number ones under :data:`WHOLE`."""
+    """Bytes, operations and atomic updates of one launch, whole-number operations under :data:`WHOLE`."""
     stats = launch.stats
     counted = {unit: float(count) for unit, count in stats.flops.items() if count}
+    counted |= {UPDATES: float(stats.atomics)} if stats.atomics else {}
     return {LOADED: SECTOR * stats.load_sectors, STORED: SECTOR * stats.store_sectors, **counted}
+
+
+def _called(operator: Operator) -> Called:
+    given = by_name(operator.name, operator.args if isinstance(operator.args, (list, tuple)) else ())
+    numbers = [(name, leaf) for name, value in given.items() for leaf in tree_leaves(value) if isinstance(leaf, int)]
+    metas = (*operator.inputs, *operator.outputs)
+    axes = tuple(tuple(zip(meta.shape, meta.stride, strict=True)) for meta in metas)
+    return Called(depends_on_axes(operator.name, operator.inputs), axes, tuple(numbers))
 
 
 def _label(operator: Operator) -> str:

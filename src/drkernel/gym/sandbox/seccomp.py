@@ -1,11 +1,11 @@
 """A seccomp-bpf filter, assembled here and loaded by ctypes: what a candidate's process may not ask the kernel for.
 
 The filter is a list of refusals (the answer is ``EPERM``), not of permissions: PyTorch and Triton use too many calls
-for a list of those to be right on every kernel. What is refused: sockets, other processes' memory, namespaces,
-mounts, credentials of the kernel's keyring, bpf, perf, io_uring (it would do the refused calls for you), memory that
-no limit counts (System V, memfd, shared anonymous mappings, enlarged socket buffers, range locks), socket pairs that
-could send to addresses, and, by policy, execve. Calls of another architecture end the process. Source of the layout:
-``linux/filter.h``, ``linux/seccomp.h``.
+for a list of those to be right on every kernel. What is refused: sockets, other processes' memory, limits and
+priorities, namespaces, mounts, credentials of the kernel's keyring, bpf, perf, io_uring (it would do the refused calls
+for you), memory that no limit counts (System V, memfd, shared anonymous mappings, enlarged socket buffers, range
+locks), socket pairs that could send to addresses, and, by policy, execve. Calls of another architecture end the
+process. Source of the layout: ``linux/filter.h``, ``linux/seccomp.h``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "listen": (50, 201),
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239),
     "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
     # namespaces and mounts
     "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
@@ -49,6 +50,10 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
             "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
+_OF_OTHERS = {"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
+              "sched_setparam": (142, 118), "sched_setattr": (314, 274)}  # fmt: skip
+"""calls whose first argument is a process; 0 is the one that calls"""
+_SETPRIORITY = (141, 140)
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
 _CLONE, _CLONE3, _SOCKETPAIR, _PRCTL = (56, 220), (435, 435), (53, 199), (157, 167)
 _MMAP, _FCNTL, _SETSOCKOPT = (9, 222), (72, 25), (54, 208)
@@ -118,6 +123,10 @@ def assemble(
         for command in _RANGE_LOCKS:
             program += _on_argument(_FCNTL[column], [(_JEQ, 0, 1, command), refuse], 1)
         program += _on_argument(_SETSOCKOPT[column], [(_JEQ, 0, 1, _SO_SNDBUF), refuse], 2)
+    for numbers in _OF_OTHERS.values():
+        program += _on_argument(numbers[column], [(_JEQ, 1, 0, 0), refuse])
+    for place in (0, 1):  # of one process, and that is the one that calls
+        program += _on_argument(_SETPRIORITY[column], [(_JEQ, 1, 0, 0), refuse], place)
     for option in _PRCTL_REFUSED:
         program += _on_argument(_PRCTL[column], [(_JEQ, 0, 1, option), refuse])
     if not allow_signals:

@@ -274,11 +274,11 @@ class Session(Protocol):
 class RecordedSession(Session, Protocol):
     """A session on a device of the judge's own, which can record the candidate's commands."""
 
-    def record_next(self) -> None:
-        """Record the next call whole, arguments and all."""
+    def record(self) -> None:
+        """Record what the candidate does on the device, from loading on."""
 
     def tape(self) -> Tape:
-        """What the candidate did on the device so far, and what the judge gave it."""
+        """What was recorded."""
 
 
 @runtime_checkable

@@ -41,7 +41,7 @@ class SimulatedSession(JobSession):
         assert spec is not None, "a simulated device has a specification"
         self._control = DeviceControl(job.control, spec)
         self._specs: dict[int, TensorSpec] = {}
-        self._record_next = False
+        self._records = False
         super().__init__(launcher, settings, job)
 
     def __enter__(self) -> SimulatedSession:
@@ -49,7 +49,7 @@ class SimulatedSession(JobSession):
 
     @contextmanager
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> Iterator[None]:
-        tape = self._settings.exact > 0 if seed is not None else None
+        tape = self._records if seed is not None else None
         self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32, tape=tape))
         try:
             yield
@@ -77,13 +77,12 @@ class SimulatedSession(JobSession):
         (None for one that is not a tensor): an output of another form is only described, and all are when their number
         differs.
         """
-        tape, self._record_next = self._record_next, False
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
 
         def begin() -> list[TensorSpec]:
             return self._control.begin_call(
-                fresh, poison=poison, interference=interference, only=only, schedule=schedule, tape=tape
+                fresh, poison=poison, interference=interference, only=only, schedule=schedule
             )
 
         specs = iter(self._on_device(begin))
@@ -196,12 +195,12 @@ class SimulatedSession(JobSession):
         for handle in released:
             self._specs.pop(handle, None)
 
-    def record_next(self) -> None:
-        """Record the next call whole, arguments and all."""
-        self._record_next = True
+    def record(self) -> None:
+        """Record what the candidate does on the device, from loading on."""
+        self._records = True
 
     def tape(self) -> Tape:
-        """What the candidate did on the device so far, and what the judge gave it."""
+        """What was recorded."""
         return self._on_device(self._control.tape)
 
     def _on_device(self, request: Callable[[], T]) -> T:

@@ -282,6 +282,19 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
     return FAMILIES.get(base, unpriced)
 
 
+_ALONG_AXES = (
+    reduction.scan, indexing.sort, indexing.topk, indexing.kthvalue, indexing.median, indexing.mode, indexing.unique,
+)  # fmt: skip
+_ALONG_WINDOWS = (transforms.__name__, windows.__name__)
+"""modules all of whose families are such, too"""
+
+
+def depends_on_axes(name: str, inputs: Sequence[TensorMeta]) -> bool:
+    """Whether an operator's work for an element depends on the length of an axis: sorts, scans, transforms, windows."""
+    family = family_of(name, inputs)
+    return family in (*_ALONG_AXES, unpriced) or family.__module__ in _ALONG_WINDOWS
+
+
 def unpriced(call: MetaCall) -> list[KernelWork]:
     """Raise :class:`Unpriced` with the reason."""
     raise Unpriced(UNPRICED.get(call.base, "there is no model of its kernels"))

@@ -98,34 +98,50 @@ class Sources:
         """``changed``: digests of tensors that get residues of their own here."""
         self.field = field
         self._changed = changed
-        self._known: dict[str, tuple[torch.Tensor, np.ndarray | None]] = {}
+        self._known: dict[str, tuple[torch.Tensor, np.ndarray | None, np.ndarray | None]] = {}
 
     def give(self, tensor: torch.Tensor, other: torch.Tensor | None = None) -> None:
         """Make a tensor's elements variables, but for those that are the same in ``other``, another draw of it: they
-        are constants. What was given before stays as it is."""
+        are constants. Elements that are equal in both draws are one variable. What was given before stays as it is."""
         if (digest := digest_of(tensor)) in self._known:
             return
-        same = None
+        same = one = None
         if other is not None and other.shape == tensor.shape:
             same = (tensor == other).detach().numpy()
             same = same if same.mean() > COINCIDENCE else None
-        self._known[digest] = (tensor.detach(), same)
+            one = _equal_in_both(tensor, other)
+        self._known[digest] = (tensor.detach(), same, one)
 
     def of(self, digest: str) -> Exact | np.ndarray | None:
         """The values of a tensor that was given, in its shape."""
         if digest not in self._known:
             return None
-        tensor, same = self._known[digest]
+        tensor, same, one = self._known[digest]
         if not tensor.is_floating_point():
             return None if tensor.is_complex() else whole_numbers(tensor)
         name = f"{digest} changed" if digest in self._changed else digest
         found = Exact.drawn(self.field, name, tensor.double().numpy())
+        if one is not None:
+            found = found.map(lambda part: part.reshape(-1)[one].reshape(part.shape))
         if same is None or not same.any():
             return found
         fixed = constants_of(self.field, tensor)
         return Exact(
             self.field, *(np.where(same, left, right) for left, right in zip(fixed.parts, found.parts, strict=True))
         )
+
+
+def _equal_in_both(tensor: torch.Tensor, other: torch.Tensor) -> np.ndarray | None:
+    """For each element the place of the first one that is equal to it in both draws; None where there are none, or
+    few values, which are equal by chance."""
+    if not tensor.is_floating_point() or tensor.numel() < 2:
+        return None
+    draws = np.stack([value.detach().double().reshape(-1).numpy() for value in (tensor, other)])
+    _, first, place = np.unique(draws, axis=1, return_index=True, return_inverse=True)
+    if first.size == draws.shape[1] or np.unique(draws[0]).size < (1 - COINCIDENCE) * first.size:
+        return None
+    found: np.ndarray = first[place.reshape(-1)]
+    return found
 
 
 def whole_numbers(tensor: torch.Tensor) -> np.ndarray:
@@ -289,7 +305,7 @@ class ExactMachine:
         """Values of an operator's results; None for one that is not known."""
         if base in MADE:
             return self._made(base, args, kwargs, targets[0])
-        if base in ("copy", "_to_copy", "lift_fresh_copy", "contiguous", "clone"):
+        if base in ("copy", "_to_copy", "to", "lift_fresh_copy", "contiguous", "clone"):
             return self.read(args[1] if base == "copy" else args[0])
         if base in ("_local_scalar_dense", "equal", "is_same_size"):
             return []
@@ -402,17 +418,17 @@ class Watched(TorchDispatchMode):
 
 
 def earlier_calls(tape: Tape) -> frozenset[int]:
-    """The plain calls, by number, that wrote what the call recorded whole may read, and what these themselves read."""
+    """The calls, by number, that wrote what the last one may read, what these themselves read, and the last one."""
     forms: dict[int, TensorForm] = {}
     writer: dict[int, int] = {}
     """of each storage"""
     needs: dict[int, set[int]] = {0: set()}
-    plain, whole, number = set[int](), set[int](), 0
+    number = last = 0
     for kind, *entry in tape.entries:
         if kind == "call":
-            number += 1
-            needs[number] = set()
-            (plain if entry[0] == "plain" else whole).update({number} if entry[0] in ("plain", "whole") else ())
+            last += entry[0]
+            number = last if entry[0] else 0
+            needs.setdefault(number, set())
             continue
         if kind == "given":
             made, given, written = [_noted(forms, decode(entry[0]))], [], []
@@ -425,21 +441,20 @@ def earlier_calls(tape: Tape) -> frozenset[int]:
             given = [forms[leaf.handle] for leaf in decode(entry[2]) if isinstance(leaf, Ref)]
             made, written = [], [one for one in given if one.base in entry[3]]
         else:
-            return frozenset()
+            break
         bases = {one.base for one in given}
         needs[number] |= {writer[base] for base in bases if base in writer}
         fresh = {one.base for one in made} - bases
         writer.update(dict.fromkeys(fresh | {one.base for one in written}, number))
-    found, left = set[int](), whole
+    found, left = set[int](), {last}
     while left:
-        left = {one for number in left for one in needs[number] if one in plain} - found
         found |= left
+        left = {one for number in left for one in needs[number]} - found
     return frozenset(found)
 
 
-def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Mapping[int, torch.Tensor]) -> None:
-    """Run what a device recorded: the call recorded whole, what ran outside of calls, and these ``calls`` before it.
-    ``inputs``: arguments of calls before it, by handle.
+def replay(machine: ExactMachine, tape: Tape, calls: Collection[int]) -> None:
+    """Run what a device recorded: these ``calls``, by number, and what ran outside of calls.
 
     Raises:
         Undecided: a launch could not be evaluated, or all of it takes too long. An operator that cannot be leaves its
@@ -453,17 +468,11 @@ def replay(machine: ExactMachine, tape: Tape, calls: Collection[int], inputs: Ma
     evaluate, number = True, 0
     for kind, *entry in tape.entries:
         if kind == "call":
-            number += 1
-            evaluate = entry[0] in ("whole", "") or number in calls
+            number += entry[0]
+            evaluate = not entry[0] or number in calls
         elif kind == "given":
             spec, digest, part = entry
-            spec = decode(spec)
-            contents = None if part is None else tape.contents[part]
-            if not digest and evaluate and spec.handle in inputs and spec.handle not in forms:  # its first contents
-                contents = inputs[spec.handle]
-                machine.sources.give(contents)
-                digest = digest_of(contents)
-            machine.give(_noted(forms, spec), digest, contents)
+            machine.give(_noted(forms, decode(spec)), digest, None if part is None else tape.contents[part])
         elif kind == "op":
             args, kwargs, result = (decode(part) for part in entry[1:])
             made = [_noted(forms, leaf) for leaf in _leaves(result) if isinstance(leaf, TensorSpec)]

@@ -98,7 +98,7 @@ class ControlDesk:
             raise ProtocolError(f"the device knows no control command {header['do']!r}")
         return self._commands[header["do"]](header, payload)
 
-    def _put(self, header: dict, payload: bytearray | memoryview, argument: bool = False) -> tuple[Any, Any]:
+    def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
         tensor = tensor_or_form(header, payload)
         if self.without_data is None:
             self.engine.heap.require_host(2 * _size_of(tensor))
@@ -107,7 +107,7 @@ class ControlDesk:
         if header.get("grant", True):
             self.visible.add(spec.handle)
             self._given[spec.handle] = None if self.without_data else elements_of(header, payload)
-        self.tape.given(encode(spec), tensor, argument)
+        self.tape.given(encode(spec), tensor)
         return encode(spec), b""
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -122,7 +122,7 @@ class ControlDesk:
         handle = self._held(header["handle"])
         self.engine.overwrite(handle, tensor_of(header, payload) if header.get("contents", True) else None)
         if self.tape.on:
-            self.tape.given(encode(self.engine.heap.held(handle).spec), self.engine.tensor(handle), True)
+            self.tape.given(encode(self.engine.heap.held(handle).spec), self.engine.tensor(handle))
         if self._given.get(handle) is not None:
             self._given[handle] = self.engine.tensor(handle).clone()
         return None, b""
@@ -139,9 +139,8 @@ class ControlDesk:
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
-        spoilt = self.engine.interference != "none"
-        self.tape.call("whole" if header.get("tape") else "spoilt" if spoilt else "plain")
-        specs = [self._put(put, part, True)[0] for put, part in parts_of(header.get("puts", ()), payload)]
+        self.tape.add("call", True)
+        specs = [self._put(put, part)[0] for put, part in parts_of(header.get("puts", ()), payload)]
         self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
         self.engine.heap.noise.manual_seed(self.engine.schedule.seed ^ _OF_NOISE)
         self.engine.reset_counters()
@@ -164,7 +163,7 @@ class ControlDesk:
         sent.
         """
         self.frozen = bool(header.get("freeze", False))
-        self.tape.call("")
+        self.tape.add("call", False)
         interfered = self.engine.interference != "none"
         self._set(header)
         outputs, data = self._outputs(header)
@@ -230,7 +229,7 @@ class ControlDesk:
         if header.get("conv_tf32") is not None:
             self.engine.conv_tf32 = bool(header["conv_tf32"])
         if header.get("tape") is not None:
-            self.tape.on = bool(header["tape"]) and self.without_data is None
+            self.tape.on = bool(header["tape"])
         self.frozen = bool(header["on"])
         return None, b""
 
@@ -351,10 +350,8 @@ class DeviceControl:
         interference: Interference | None = None,
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
-        tape: bool = False,
     ) -> list[TensorSpec]:
-        """Reset counters and clock, and take the host's commands; new inputs and settings ride along. ``tape``: record
-        what the host does (:meth:`tape`)."""
+        """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
         if poison is not None and poison not in POISONS:
             raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
         crossing = [_crossing(tensor) for tensor in puts]
@@ -362,7 +359,7 @@ class DeviceControl:
         message = {
             "do": "begin", "puts": headers, "poison": poison, "interference": interference,
             "only": None if only is None else list(only),
-            "schedule": None if schedule is None else fields_of(schedule), "tape": tape,
+            "schedule": None if schedule is None else fields_of(schedule),
         }  # fmt: skip
         return [decode(spec) for spec in self._ask(message, [elements for _, elements in crossing])[0]]
 

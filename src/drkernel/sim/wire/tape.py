@@ -3,7 +3,7 @@
 A tape has an entry a command, as JSON: ``["given", spec, digest, part]`` for a tensor that came from outside (``part``:
 the place of its contents beside the tape, None where they are too large), ``["op", name, args, kwargs, result]`` and
 ``["launch", kernel, grid, args, written]``, with the storages that were written; the texts of its kernels are beside
-it. ``["call", kind]`` says what follows: :data:`CallKind`.
+it. ``["call", True]`` and ``["call", False]`` stand where a call begins and ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -21,8 +21,6 @@ MOST_ENTRIES = 20_000
 MOST_CONTENTS = 64 << 10
 """bytes of one tensor whose contents are recorded; of others the digest tells whether the judge knows them"""
 MOST_DIGESTED = 64 << 20
-CallKind = Literal["whole", "plain", "spoilt", ""]
-"""a call recorded whole; one whose arguments are recorded by handle alone; one that was interfered with; none"""
 
 
 def digest_of(tensor: torch.Tensor) -> str:
@@ -46,15 +44,9 @@ class TapeRecorder:
     def __init__(self) -> None:
         self.on = False
         """whether anything is recorded"""
-        self._kind: CallKind = ""
         self._entries: list[list[Any]] = []
         self._contents: list[torch.Tensor] = []
         self._kernels: dict[str, str] = {}
-
-    def call(self, kind: CallKind) -> None:
-        """Begin or end a call."""
-        self._kind = kind
-        self.add("call", kind)
 
     def add(self, *entry: Any) -> None:
         """Record a command; beyond :data:`MOST_ENTRIES` the tape ends, and says so."""
@@ -71,12 +63,9 @@ class TapeRecorder:
             self._kernels[kernel] = ttir
             self.add("launch", kernel, list(grid), args, sorted(written))
 
-    def given(self, spec: Any, tensor: torch.Tensor, argument: bool = False) -> None:
-        """Record a tensor that comes from outside, perhaps as an argument of a call; ``spec`` is encoded."""
+    def given(self, spec: Any, tensor: torch.Tensor) -> None:
+        """Record a tensor that comes from outside; ``spec`` is encoded."""
         if not self.on:
-            return
-        if argument and self._kind != "whole":
-            self.add("given", spec, "", None)
             return
         nbytes = tensor.numel() * tensor.element_size()
         part = len(self._contents) if nbytes <= MOST_CONTENTS else None

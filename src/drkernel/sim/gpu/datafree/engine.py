@@ -143,7 +143,8 @@ class LaunchCounter:
         for read in skeleton.reads:
             one = named.get(read.argument) if read.argument is not None else None
             if one is not None and (not self.heap.has_contents(one) or one.base in written):
-                found.append(_steered(command.name, _place(read), f"argument {read.argument!r}", read.decides))
+                by = f"argument {read.argument!r}"
+                found.append(_steered(command.name, _place(read), by, read.decides, one.base))
         return list(dict.fromkeys(found))
 
     def _kept(self, skeleton: Skeleton, held: Sequence[Held | None]) -> set[int]:
@@ -175,9 +176,9 @@ def sample_of(measured: SampledCounts, sizes: dict[int, int], *, rough: bool) ->
     )  # fmt: skip
 
 
-def _steered(kernel: str, place: str, by: str, decides: str = "where it goes") -> DataDependence:
+def _steered(kernel: str, place: str, by: str, decides: str = "where it goes", base: int = 0) -> DataDependence:
     message = f"kernel {kernel} depends on data: {place} of {by} decides {decides}, and reads what has no contents"
-    return DataDependence("steering", f"{kernel}, {place}", message)
+    return DataDependence("steering", f"{kernel}, {place}", message, base)
 
 
 def _place(read: SteeringRead) -> str:

@@ -59,6 +59,8 @@ class DataDependence:
     """the operator, or the kernel with the source line of its load"""
     message: str
     """a sentence"""
+    storage: int = 0
+    """address of what was missing, where known"""
 
 
 @dataclass(frozen=True)

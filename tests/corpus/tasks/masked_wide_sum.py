@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+ROWS, COLS = 32768, 1024
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, mask):
+        return torch.where(mask, torch.relu(x) * 2.0 + 1.0, 0.0)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS), torch.randn(ROWS, COLS) > 0]
+
+
+def get_init_inputs():
+    return []

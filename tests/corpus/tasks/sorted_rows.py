@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+ROWS, COLS = 8192, 1024
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.sort(torch.relu(x) - x * 0.5, dim=-1).values
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+ROWS, COLS = 16384, 1024
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.mean(-1, keepdim=True).expand_as(x).contiguous()
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+ROWS, COLS = 8192, 4096
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x).t().contiguous()
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []
