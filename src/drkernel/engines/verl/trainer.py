@@ -193,8 +193,8 @@ class AheadTrainer(TurnTrainer, PPOTrainerSeparateAsync):
 def penalised_loss(config: Any, learner: LearnerConfig) -> Any:
     """Return verl's loss with our KL penalty in the place of its own, which knows no turns and cuts k3 off at 10."""
     plain = OmegaConf.merge(config.actor_rollout_ref.actor, {"use_kl_loss": False})
-    terms = {"kl": learner.kl, "coefficient": learner.kl_coefficient}
-    return partial(_penalised_loss, config=omega_conf_to_dataclass(plain), **terms)
+    actor = omega_conf_to_dataclass(plain)
+    return partial(_penalised_loss, config=actor, kl=learner.kl, coefficient=learner.kl_coefficient)
 
 
 def _penalised_loss(
