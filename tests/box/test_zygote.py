@@ -33,9 +33,18 @@ def cold_starts():
 
 @pytest.fixture(scope="module")
 def own():
-    """A gym of this module's own: its zygote is started as users' are, and killed."""
+    """A gym of this module's own: its zygote is killed."""
+    gym = Gym()
+    yield gym
+    gym.factory.close()
+
+
+@pytest.fixture(scope="module")
+def cold():
+    """A gym whose zygote is started as users' are."""
     farm.use_in_factories(cold=True)
     gym = Gym()
+    farm.use_in_factories()
     yield gym
     gym.factory.close()
 
@@ -157,23 +166,23 @@ def wait_until(condition, seconds=30.0):
     return False
 
 
-def test_the_environment_tells_nothing(own):
-    text = own.says("raise OSError(repr(dict(os.environ)) + repr(sys.argv) + open('/proc/self/cmdline').read())")
+def test_the_environment_tells_nothing(cold):
+    text = cold.says("raise OSError(repr(dict(os.environ)) + repr(sys.argv) + open('/proc/self/cmdline').read())")
     assert "PYTEST" not in text and str(Path.cwd()) not in text.replace(sys.prefix, "")
 
 
-def test_runner_and_device_do_not_share_an_address_layout(own):
+def test_runner_and_device_do_not_share_an_address_layout(cold):
     def library_at(pid: int) -> str:
         with open(f"/proc/{pid}/maps") as maps:
             return next(line.split("-")[0] for line in maps if "libtorch_cpu" in line)
 
-    with own.factory.open(SETTINGS) as session:
+    with cold.factory.open(SETTINGS) as session:
         session.load(ECHO, [], {}, seed=0)
-        children = psutil.Process(own.factory._launcher.pid).children(recursive=True)
-        nursery = own.factory.health()["nursery_pid"]
+        children = psutil.Process(cold.factory._launcher.pid).children(recursive=True)
+        nursery = cold.factory.health()["nursery_pid"]
         assert nursery in {process.pid for process in children}
         assert library_at(session.job.pids["device"]) == library_at(nursery)
-        assert library_at(session.job.pids["device"]) != library_at(own.factory._launcher.pid)
+        assert library_at(session.job.pids["device"]) != library_at(cold.factory._launcher.pid)
 
 
 def test_processes_of_a_job_share_its_processor_time(own):
