@@ -61,7 +61,7 @@ DISPATCH_CYCLES = 1.09
 programs of four elements, A100)."""
 DEPENDENT_CYCLES = 4.0
 """Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
-LONE_WARP_CYCLES = 1.5
+LONE_WARP_CYCLES = 2.0
 """Clocks from one instruction of a warp to its next where its program is alone: of those that come next few are
 independent (TritonBench's used rows of chains of programs, A100)."""
 SHUFFLE_CYCLES = 25.0
