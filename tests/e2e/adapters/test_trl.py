@@ -176,7 +176,7 @@ def test_every_turn_has_its_own_advantage(grpo, monkeypatch):
     pytest.importorskip("trl")
     from trl import GRPOTrainer
 
-    from drkernel.adapters.trl import TurnGRPOTrainer
+    from drkernel.adapters.trl_turns import TurnGRPOTrainer
 
     says = [[1.0, 2.5], [3.0, "WRONG"], ["INFRA"], [2.0, 2.5]]
     turns = [list(row) for row in says] + [list(row) for row in says]

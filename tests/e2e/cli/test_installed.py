@@ -104,6 +104,7 @@ def test_a_missing_extra_ends_in_one_sentence(command, hidden, extra, tmp_path):
     [
         ("openenv", "openenv", "openenv"),
         ("skyrl", "skyrl_gym", "skyrl"),
+        ("trl_turns", "trl", "trl"),
         ("verifiers", "verifiers", "verifiers"),
     ],
 )
