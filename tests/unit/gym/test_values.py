@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.gym.runner.values import pack, unpack
+from drkernel.gym.session.base import plain_of
 from drkernel.sim.wire.commands import ProtocolError
 
 plain = st.recursive(
@@ -104,3 +105,14 @@ def test_depth_is_bounded():
         data = [data]
     with pytest.raises(ProtocolError, match="deep"):
         unpack(data, b"")
+
+
+@pytest.mark.parametrize("value", [None, True, 3, -0.5])
+def test_a_number_among_outputs_is_taken(value):
+    assert plain_of(pack(value)[0]) == value
+
+
+@pytest.mark.parametrize("value", ["3", [3], (1, 2), {"a": 1}])
+def test_what_is_no_number_among_outputs_is_refused(value):
+    with pytest.raises(ValueError, match="is no number"):
+        plain_of(pack(value)[0])

@@ -185,3 +185,11 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     assert skipped and math.isnan(norm)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
     assert all(p.grad is None for p in policy.model.parameters())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_row_stays_for_training_however_few_there_are(share):
+    for count in range(1, 6):
+        training, validation = split_rows(count, share, seed=3)
+        assert training and sorted([*training, *validation]) == list(range(count))
+        assert len(validation) == (min(count - 1, round(count * share)) if count > 1 else 0)
