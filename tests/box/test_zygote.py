@@ -25,12 +25,6 @@ from gym_harness import HEAD, SETTINGS, Gym
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
 
-@pytest.fixture(autouse=True)
-def cold_starts():
-    """A zygote that a test has killed is started as users' are, too."""
-    farm.use_in_factories(cold=True)
-
-
 @pytest.fixture(scope="module")
 def own():
     """A gym of this module's own: its zygote is killed."""

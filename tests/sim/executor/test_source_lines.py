@@ -71,6 +71,7 @@ def test_what_less_of_a_line_would_save_comes_from_the_model(tmp_path):
         "    j = tl.program_id(1)\n"
         "    tl.store(out + j * n + i, tl.load(x + i * n + j))\n"
         "x = torch.zeros(4096, 4096, device='cuda')\n"
+        # programs large enough that sectors are the limit, not how fast programs start
         "transpose[(4, 4096)](x, torch.empty_like(x), 4096, B=1024)\n"
     )
     report = run_script(script, data_free=DataFree())

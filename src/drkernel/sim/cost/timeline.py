@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound, Owner, Profile, ProfileRow, Timing
-
-__all__ = ["L2State", "Timeline"]
 
 FLUSH_BYTES = 256 * 2**20
 """A timed call follows a fill of this size that empties L2, as benchmarks do; meanwhile the host runs ahead."""
