@@ -108,7 +108,8 @@ class Farm:
                 [sys.executable, __file__, *map(str, fds), str(os.getpid())],
                 pass_fds=fds, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        self._listener.close()  # a farm that has ended refuses callers, and keeps none waiting
+        for listener in self._listeners:
+            listener.close()  # a farm that has ended refuses callers, and keeps none waiting
 
     def close(self) -> None:
         """End everything that was forked."""
