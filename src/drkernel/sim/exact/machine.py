@@ -136,12 +136,22 @@ def _equal_in_both(tensor: torch.Tensor, other: torch.Tensor) -> np.ndarray | No
     few values, which are equal by chance."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return None
-    draws = np.stack([value.detach().double().reshape(-1).numpy() for value in (tensor, other)])
-    _, first, place = np.unique(draws, axis=1, return_index=True, return_inverse=True)
-    if first.size == draws.shape[1] or np.unique(draws[0]).size < (1 - COINCIDENCE) * first.size:
+    pairs = _words(tensor) << np.uint64(32) | _words(other)
+    ordered = np.sort(pairs)  # a tenth of what sorting places takes, and draws seldom repeat
+    different, alone = (1 + np.count_nonzero(np.diff(one)) for one in (ordered, ordered >> np.uint64(32)))
+    if different == pairs.size or alone < (1 - COINCIDENCE) * different:
         return None
-    found: np.ndarray = first[place.reshape(-1)]
+    _, first, place = np.unique(pairs, return_index=True, return_inverse=True)
+    found: np.ndarray = first[place]
     return found
+
+
+def _words(tensor: torch.Tensor) -> np.ndarray:
+    """For each element a whole number below 2^32, equal where elements are."""
+    flat = tensor.detach().reshape(-1)
+    if flat.dtype == torch.float64:
+        return np.unique(flat.numpy(), return_inverse=True)[1].astype(np.uint64)
+    return (flat.float() + 0.0).numpy().view(np.uint32).astype(np.uint64)  # -0.0 is 0.0
 
 
 def whole_numbers(tensor: torch.Tensor) -> np.ndarray:
