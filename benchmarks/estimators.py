@@ -4,8 +4,8 @@
 
 Two problems of rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
 at different turns, by chance and by what was done) and with up to 2 turns (6 trajectories). Every group of 4
-trajectories, every tree that the sampler's rule can draw and every draw of FR3E goes through the library's functions,
-weighted by its probability; nothing is sampled, so the figures have no error bars. About half a minute on one core.
+trajectories and every tree that the sampler's rule can draw goes through the library's functions, weighted by its
+probability; nothing is sampled, so the figures have no error bars. About half a minute on one core.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from torch import Tensor
 from surveys import markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit"), str(ROOT / "contrib" / "fr3e" / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit")]
 
-from test_enumeration_explore import SAMPLES, Explored  # noqa: E402
-
-from contrib.fr3e.maths import fr3e  # noqa: E402
 from contrib.trees.enumeration import Trees  # noqa: E402
 from contrib.trees.forks import TreeConfig  # noqa: E402
 from contrib.trees.maths import leaf_weights, path_weights, treepo, treepo_loo  # noqa: E402
@@ -142,30 +139,6 @@ def on_trees(tree: Tree, config: TreeConfig) -> Iterator[tuple[str, Figures]]:
         )
 
 
-def explored(seed: int) -> Iterator[tuple[str, Figures]]:
-    """FR3E with one base rollout, one anchor and two rollouts a state; the task's own state, and all states."""
-    draws = Explored(seed)
-    tree, scores = draws.problem, draws.problem.scores()[draws.outcome, draws.turn]
-    count = len(draws.chances)
-    base = torch.tensor([len(tree.outcomes[k].actions) for k in draws.base], dtype=torch.float64)
-    drawn = torch.bincount(draws.draw, minlength=count).double()
-    graded, trained = float(draws.chances @ (base + drawn)), float(draws.chances @ drawn)
-    forms = {
-        "FR3E as in its code": {"modulation": "code"},
-        "FR3E as in the paper": {"modulation": "paper"},
-        "FR3E without modulation": {"modulation": "none"},
-        "FR3E leave-one-out, without modulation": {"modulation": "none", "leave_one_out": True},
-    }
-    for name, options in forms.items():
-        scales = fr3e(draws.returns, **draws.rows, **options) / SAMPLES  # type: ignore[arg-type]
-        gradients = torch.zeros(count, tree.parameters, dtype=torch.float64)
-        gradients.index_add_(0, draws.draw, scales[:, None] * scores)
-        yield (
-            f"{name} (1 base, 1 anchor, {SAMPLES} rollouts a state)",
-            figures(gradients, draws.chances, tree.true_gradient(), graded, trained),
-        )
-
-
 def collect(turns: int) -> dict[str, list[Figures]]:
     """Every estimator on the problem of so many turns, by seed."""
     found: dict[str, list[Figures]] = {}
@@ -174,8 +147,6 @@ def collect(turns: int) -> dict[str, list[Figures]]:
         rows = list(flat(tree))
         for config in TREES[turns]:
             rows += on_trees(tree, config)
-        if turns == 2:
-            rows += explored(seed)
         for name, row in rows:
             found.setdefault(name, []).append(row)
     return found

@@ -2,7 +2,6 @@
 
     drkernel train recipes/quickstart.yaml                  for its cold start: answers of the program teacher, graded
     python contrib/trees/miniature.py --coldstart runs/quickstart/coldstart.jsonl      one supervised policy a seed
-    python contrib/trees/benchmark.py --plans --base runs/miniature/seed0 --base ...
     python benchmarks/estimator_table.py                    its tasks and plans, with a table for a policy
 
 Tasks and judge are the quickstart's: several operators, timed at their own sizes. The policy answers with a *plan*

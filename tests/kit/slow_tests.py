@@ -11,7 +11,6 @@ EXCEPTIONS: dict[str, str] = {
         "imports TorchInductor and compiles with it"
     ),
     "tests/unit/test_layering.py::test_imports_go_downward": "reads the whole package",
-    "contrib/fr3e/tests/test_anchor_rollout.py::test_a_recipe_trains_with_anchors_and_resumes": "two whole runs",
     "tests/unit/test_unreached.py::test_no_name_is_reached_by_tests_alone": "reads the whole package",
     "tests/unit/rl/test_trainer.py::test_reinforcement_learning_finds_what_pays": "the one test that learns for long",
     "tests/box/test_zygote.py::test_a_dead_zygote_takes_its_jobs_along_and_is_replaced": "a zygote starts cold",

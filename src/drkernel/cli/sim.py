@@ -55,7 +55,7 @@ With --no-data nothing is computed and no memory is needed, so a product at 8192
 contents, launches are modelled from a sample of their programs, and dependences on data are reported.
 
 --html writes a page: kernels with each line's share of the time, what limits them, a roofline, a timeline. --sweep
-runs the script with other warps, stages and block sizes; --compare sets another script beside it.
+runs the script with other warps, stages and block sizes.
 
 Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
@@ -106,7 +106,6 @@ def sim(
     sweep: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N,N...", help="times with these settings, without data")
     ] = None,
-    compare: Annotated[Path | None, typer.Option(metavar="A.py", help="set A.py and FILE.py side by side")] = None,
     memory_budget: Annotated[
         float | None,
         typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: half]"),
@@ -115,11 +114,10 @@ def sim(
 ) -> None:
     """Parse, run, print."""
     given = list(args or ())
-    for path in (file, *([compare] if compare else [])):
-        if not path.is_file():
-            raise ConfigError(f"no such script: {path}")
-    if (sweep and compare) or ((sweep or compare) and trace):
-        raise ConfigError("--sweep and --compare are for themselves; --trace is of one run")
+    if not file.is_file():
+        raise ConfigError(f"no such script: {file}")
+    if sweep and trace:
+        raise ConfigError("--sweep is for itself; --trace is of one run")
     from drkernel.sim.spec import get_spec, in_host, own_card
 
     gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
@@ -134,8 +132,6 @@ def sim(
     budget = to_bytes(memory_budget)
     if sweep:
         run_sweep(file, _axes(sweep), given, gpu, budget, html, as_json)
-    if compare:
-        run_comparison(compare, file, given, gpu, checks.value, no_data, budget, html, as_json)
     with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
         data_free = DataFree.of_script() if no_data else None
         report = run_script(
@@ -192,7 +188,7 @@ def _output_on_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-# ---- sweeps and comparisons
+# ---- sweeps
 
 
 INTERRUPTED = 130
@@ -219,31 +215,3 @@ def run_sweep(
         write_sweep(html, found)
         print(f"wrote {html}", file=sys.stderr)
     raise SystemExit(0 if found.best is not None else 1)
-
-
-def run_comparison(
-    first: Path, second: Path, args: list[str], gpu: str, checks: str, no_data: bool, budget: int | None,
-    html: Path | None, as_json: bool,
-) -> NoReturn:  # fmt: skip
-    """Run two scripts and print them side by side. Exit code: the worse of theirs."""
-
-    from drkernel.cli.terms import output
-    from drkernel.report.sim import render_comparison, write_comparison
-    from drkernel.sim.gpu.datafree.records import DataFree
-    from drkernel.sim.sweep import compare, quietly
-
-    data_free = DataFree.of_script() if no_data else None
-    try:
-        a, b = (
-            quietly(path, path.read_text(encoding="utf-8"), args, gpu=gpu, checks=checks, data_free=data_free,
-                    budget_bytes=budget)
-            for path in (first, second)
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
-    found = compare(a, b)
-    print(found.model_dump_json(indent=2)) if as_json else output().print(render_comparison(found))
-    if html is not None:
-        write_comparison(html, found)
-        print(f"wrote {html}", file=sys.stderr)
-    raise SystemExit(max(a.exit_code, b.exit_code))

@@ -1,4 +1,4 @@
-"""A script's run on the simulated GPU, sweeps and comparisons: in the terminal, as pages, as a trace for Perfetto."""
+"""A script's run on the simulated GPU, sweeps: in the terminal, as pages, as a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drkernel.report.anatomy import Anatomy, Marks, anatomy, hottest, roofline_p
 from drkernel.report.render import excerpt, legend, render
 from drkernel.report.verdict import profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
-from drkernel.sim.sweep import Comparison, Configuration, Sweep, device_time, own_time
+from drkernel.sim.sweep import Configuration, Sweep
 from drkernel.verdict import Profile, Verdict
 
 # ---- Traces in the JSON format that Chrome's tracing page and Perfetto open
@@ -493,61 +493,7 @@ def words(configuration: Configuration) -> str:
     return ", ".join(f"{name}={value}" for name, value in configuration.settings.items())
 
 
-def render_comparison(found: Comparison) -> RenderableType:
-    """Two scripts side by side: a row for each pair of launches, then the total."""
-    left, right = (Path(report.script).name for report in (found.a, found.b))
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name, justify in (("kernel", "left"), (left, "right"), (right, "right"), ("", "right"), ("differs in", "left")):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for pair in found.pairs:
-        table.add_row(*pair_cells(pair.a, pair.b))
-    totals = [(own_time(report), device_time(report)) for report in (found.a, found.b)]
-    for name, (a, b) in zip(("own kernels", "all device work"), zip(*totals, strict=True), strict=True):
-        table.add_row(Text(name, style="bold"), duration(a), duration(b), ratio(a, b), "")
-    parts: list[RenderableType] = [Text(f"\n{found.a.device}, modelled", style="bold"), table]
-    for name, report in ((left, found.a), (right, found.b)):
-        parts += [Text(f"{name}: {text}", style="red") for text in troubles(report)]
-    return Group(*parts)
-
-
-def pair_cells(a: LaunchRow | None, b: LaunchRow | None) -> list[str]:
-    """Kernel, time in the first script, in the second, their ratio, what differs."""
-    seconds = [row.seconds if row is not None else None for row in (a, b)]
-    names = list(dict.fromkeys(row.kernel for row in (a, b) if row is not None))
-    times = [duration(value) if value is not None else "" for value in seconds]
-    both = ratio(seconds[0], seconds[1]) if seconds[0] is not None and seconds[1] is not None else ""
-    return [" / ".join(names), *times, both, differences(a, b)]
-
-
-def differences(a: LaunchRow | None, b: LaunchRow | None) -> str:
-    """The differences between two launches, in words."""
-    if a is None or b is None:
-        return "only one has it"
-    facts = [
-        {**row.constexprs, "grid": "x".join(map(str, row.grid)), "warps": row.num_warps, "stages": row.num_stages,
-         "calls": row.calls, "bound": row.bound}
-        for row in (a, b)
-    ]  # fmt: skip
-    names = [name for name in dict.fromkeys([*facts[0], *facts[1]]) if facts[0].get(name) != facts[1].get(name)]
-    return ", ".join(f"{name} {facts[0].get(name, 'none')} -> {facts[1].get(name, 'none')}" for name in names)
-
-
-def ratio(a: float, b: float) -> str:
-    """How many times as fast the second is."""
-    return f"{a / b:.2f}x" if b else ""
-
-
-def troubles(report: ScriptReport) -> list[str]:
-    """Error and findings of a run, in a line each."""
-    found = [f"{report.error.type}: {report.error.message.splitlines()[0]}"] if report.error is not None else []
-    return found + [finding.message for finding in report.findings if finding.severity == "error"]
-
-
 # ---- pages
-
-
-SHOWN_KERNELS = 3
-"""most kernels of each script whose source is shown"""
 
 
 def write_sweep(path: Path, found: Sweep) -> None:
@@ -567,19 +513,4 @@ def write_sweep(path: Path, found: Sweep) -> None:
     failed = [(words(each), each.failed) for each in found.configurations if each.failed]
     name = Path(found.script).name
     text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)
-    write_atomic(path, text)
-
-
-def write_comparison(path: Path, found: Comparison) -> None:
-    """Write the page of a comparison; the directory must exist."""
-    reports = (found.a, found.b)
-    names = [Path(report.script).name for report in reports]
-    text = render(
-        "compare",
-        found=found,
-        names=names,
-        rows=[pair_cells(pair.a, pair.b) for pair in found.pairs],
-        troubles=[(name, line) for name, report in zip(names, reports, strict=True) for line in troubles(report)],
-        sides=[(name, _anatomies(report, SHOWN_KERNELS)) for name, report in zip(names, reports, strict=True)],
-    )
     write_atomic(path, text)

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.sim.gpu.datafree.records import DataFree
-from drkernel.sim.script import LaunchRow, ScriptReport, run_script
+from drkernel.sim.script import ScriptReport, run_script
 from drkernel.verdict import ALIKE_WITHIN
 
 OF_LAUNCHES = ("num_warps", "num_stages")
@@ -232,21 +232,6 @@ class Sweep(Config):
         return tuple(sorted(near, key=lambda each: each.seconds or 0.0))
 
 
-class Pair(Config):
-    """Launches of two runs side by side; one of them may be missing."""
-
-    a: LaunchRow | None
-    b: LaunchRow | None
-
-
-class Comparison(Config):
-    """Two scripts, launch by launch."""
-
-    a: ScriptReport
-    b: ScriptReport
-    pairs: tuple[Pair, ...]
-
-
 def sweep(
     path: Path,
     axes: Mapping[str, Sequence[int]],
@@ -331,38 +316,3 @@ def _touched(report: ScriptReport) -> Mapping[str, float]:
     for row, seconds in zip(report.launches, report.used_seconds, strict=True):
         touched[row.kernel] += row.unique_bytes * (seconds / row.seconds if row.seconds else 1.0)  # type: ignore[assignment]
     return touched
-
-
-def compare(a: ScriptReport, b: ScriptReport) -> Comparison:
-    """Set the launches of two runs side by side: each with the next one of the same kernel, else by itself.
-
-    Launches that only tried a configuration are left out.
-    """
-    return Comparison(a=a, b=b, pairs=tuple(_pairs(_kept(a), _kept(b))))
-
-
-def _kept(report: ScriptReport) -> list[LaunchRow]:
-    """The launches of a run without those for tuning."""
-    return [
-        row.model_copy(update={"seconds": seconds, "calls": row.calls - row.tuning or row.calls, "tuning": 0})
-        for row, seconds in zip(report.launches, report.used_seconds, strict=True)
-        if seconds or not row.seconds
-    ]
-
-
-def device_time(report: ScriptReport) -> float:
-    """Modelled device seconds of everything but what was only tried in tuning."""
-    return report.profile.total_seconds - sum(row.seconds for row in report.launches) + own_time(report)
-
-
-def _pairs(left: list[LaunchRow], right: list[LaunchRow]) -> Iterator[Pair]:
-    """In order; kernels without a namesake are paired only if both sides have nothing else left."""
-    names = {row.kernel for row in left} & {row.kernel for row in right}
-    for row in left:
-        same = [other for other in right if other.kernel == row.kernel]
-        if not same and row.kernel not in names:
-            same = [other for other in right if other.kernel not in names][:1]
-        if same:
-            right.remove(same[0])
-        yield Pair(a=row, b=same[0] if same else None)
-    yield from (Pair(a=None, b=row) for row in right)

@@ -1,4 +1,4 @@
-"""Other launch settings: rewriting the text, sweeps and comparisons."""
+"""Other launch settings: rewriting the text, sweeps."""
 
 import ast
 import json
@@ -78,37 +78,3 @@ def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
     assert "not tell from it" in shown  # equal times
     assert drkernel_sim("--sweep", "WIDTH=1,2", script) == 2
     assert "nothing in it gives WIDTH a value" in capsys.readouterr().err
-
-
-def test_two_scripts_stand_side_by_side(tmp_path, capsys):
-    a, b, page = tmp_path / "a.py", tmp_path / "b.py", tmp_path / "both.html"
-    a.write_text(TEXT)
-    b.write_text(TEXT.replace("BLOCK=16", "BLOCK=1024").replace("return y", "return y + 1"))
-    assert drkernel_sim("--compare", a, b, "--html", page) == 0
-    shown = capsys.readouterr().out
-    assert "BLOCK 16 -> 1024" in shown and "a.py" in shown and "own kernels" in shown
-    assert ">store<" in page.read_text()
-
-
-def test_a_comparison_leaves_out_what_was_only_tried(tmp_path, capsys):
-    plain, tuned = tmp_path / "plain.py", tmp_path / "tuned.py"
-    plain.write_text(TEXT)
-    configs = "[triton.Config({'BLOCK': 16}), triton.Config({'BLOCK': 1024})]"
-    tuned.write_text(
-        TEXT.replace("@triton.jit", f"@triton.autotune({configs}, key=['n'])\n@triton.jit").replace(
-            "add[(triton.cdiv(n, BLOCK),)](\n        x, y, n, BLOCK=BLOCK,",
-            "add[lambda m: (triton.cdiv(n, m['BLOCK']),)](\n x, y, n,",
-        )
-    )
-    assert drkernel_sim("--compare", plain, tuned, "--json", "--no-data") == 0
-    found = json.loads(capsys.readouterr().out)
-    (pair,) = [pair for pair in found["pairs"] if pair["b"] is not None]
-    assert (pair["b"]["calls"], pair["b"]["tuning"], pair["b"]["constexprs"]["BLOCK"]) == (1, 0, "1024")
-    tried = sum(row["tuning"] for row in found["b"]["launches"])
-    assert tried > 1 and pair["b"]["seconds"] < sum(row["seconds"] for row in found["b"]["launches"])
-    assert drkernel_sim("--compare", plain, tuned, "--no-data") == 0
-    shown = capsys.readouterr().out.split("\n")
-    own, everything = (next(line for line in shown if line.startswith(name)) for name in ("own", "all device"))
-    operators = sum(row["seconds"] for row in found["b"]["profile"]["rows"] if row["owner"] != "custom")
-    assert own.split()[4:6] == [f"{pair['b']['seconds'] * 1e6:.2f}", "us"]
-    assert float(everything.split()[5]) == pytest.approx((pair["b"]["seconds"] + operators) * 1e6, abs=0.02)
