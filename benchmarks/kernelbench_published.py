@@ -5,12 +5,12 @@
     python benchmarks/kernelbench_published.py KernelBench --rows /tmp/rows.jsonl
     python benchmarks/kernelbench_published.py KernelBench --rows /tmp/rows.jsonl --write
 
-All problems of levels 1 to 3 are graded with the reference itself as the candidate (``ModelNew`` is ``Model``), and
-those that ``benchmarks/kernelbench_answers/`` has a Triton kernel for with that too, by a pool with default settings:
-checked at sizes that fit this machine, timed at the published ones on a simulated H200. A reference has no kernel of
-its own: its verdict has to be that and nothing else, and its time is the one that the judge holds answers against. A
-row a grade goes to ``--rows``, and what is there is not graded again. Memory is that of all processes together (pages
-that no file backs, those in common once, several times a second), beyond what they hold after a first small grade.
+All problems of levels 1 to 3 are graded with the reference itself as the candidate (``ModelNew`` is ``Model``) by a
+pool with default settings: checked at sizes that fit this machine, timed at the published ones on a simulated H200. A
+reference has no kernel of its own: its verdict has to be that and nothing else, and its time is the one that the judge
+holds answers against. A row a grade goes to ``--rows``, and what is there is not graded again. Memory is that of all
+processes together (pages that no file backs, those in common once, several times a second), beyond what they hold
+after a first small grade.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kernelbench_answers import answer_to
 from surveys import cells, keep_row, kept_rows, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
@@ -123,14 +122,15 @@ class Grader:
         task = builtin_task("level1/relu")
         self.pool.submit(EvalRequest(task=task, candidate=twin(task.reference))).result()
 
-    def grade(self, task: Any, candidate: str) -> Row:
-        """One verdict in short, with its wall time and largest memory."""
+    def grade(self, task: Any) -> Row:
+        """The verdict on a task's own reference in short, with its wall time and largest memory."""
         from drkernel.gym.request import EvalRequest, EvalSettings
 
         settings = EvalSettings(deadline_s=300).for_task(task)
         self.watch.largest = self.watch.now()
         started, worked = time.monotonic(), processor_seconds() - self.watch.own_seconds
-        verdict = self.pool.submit(EvalRequest(task=task, candidate=candidate, settings=settings)).result()
+        request = EvalRequest(task=task, candidate=twin(task.reference), settings=settings)
+        verdict = self.pool.submit(request).result()
         row = shortened(verdict)
         if row["right"] and row["findings"] == [NO_KERNEL]:
             row |= reference_time(task)
@@ -170,7 +170,7 @@ def reference_time(task: Any) -> Row:
         return {"outcome": "refused", "reason": one_line(str(error))}
     if profile.unpriced:
         return {"outcome": "refused", "reason": f"no price for {', '.join(profile.unpriced)}"}
-    return {"outcome": "timed", "reason": "", "reference_us": 1e6 * profile.elapsed_seconds, "speedup": None}
+    return {"outcome": "timed", "reason": "", "reference_us": 1e6 * profile.elapsed_seconds}
 
 
 def shortened(verdict: Any) -> Row:
@@ -191,8 +191,6 @@ def shortened(verdict: Any) -> Row:
         "findings": [finding.kind for finding in verdict.findings if finding.severity == "hack"],
         "checked": {} if verdict.checked_at is None else {k: list(v) for k, v in verdict.checked_at.changed.items()},
         "reference_us": None if verdict.reference_timing is None else 1e6 * verdict.reference_timing.seconds,
-        "candidate_us": None if verdict.timing is None else 1e6 * verdict.timing.seconds,
-        "speedup": None if verdict.speedup is None else verdict.speedup.value,
         "judged_s": round(verdict.seconds, 2),
         "phases": {name: round(seconds, 2) for name, seconds in verdict.phases.items()},
     }
@@ -211,41 +209,31 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
     from drkernel.tasks.loaders import load_tasks
 
     tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
-    known = {(row["id"], row["candidate"]): row for row in kept_rows(kept)}
+    known = {row["id"]: row for row in kept_rows(kept)}
     watch, code = Watch(), commit_of(ROOT)
     watch.start()
     grader: Grader | None = None
     rows = []
-    wanted = [(task, kind, source) for task in tasks for kind, source in candidates(task)]
-    for number, (task, kind, source) in enumerate(wanted):
-        if (not every or number % every) and (task.id, kind) not in known:
+    for number, task in enumerate(tasks):
+        if (not every or number % every) and task.id not in known:
             continue
-        row = known.get((task.id, kind))
+        row = known.get(task.id)
         if row is None:
             if grader is not None and grader.is_stale():
                 grader.close()
                 grader = None
             grader = grader or Grader(watch, budget)
-            row = {"id": task.id, "level": task.level, "candidate": kind, **grader.grade(task, source), "code": code}
+            row = {"id": task.id, "level": task.level, **grader.grade(task), "code": code}
             keep_row(kept, row)
-            said = f"{row['speedup']:.2f}x" if row["speedup"] is not None else row["reason"] or row["status"]
             print(
-                f"{number + 1}/{len(wanted)} {task.id} {kind}: {row['outcome']} in {row['wall_s']} s, "
-                f"{row['peak_mb']} MB, {said}"[:180],
+                f"{number + 1}/{len(tasks)} {task.id}: {row['outcome']} in {row['wall_s']} s, "
+                f"{row['peak_mb']} MB, {row['reason'] or row['status']}"[:180],
                 flush=True,
             )
         rows.append(row)
     if grader is not None:
         grader.close()
-    return rows, len(wanted)
-
-
-def candidates(task: Any) -> Iterator[tuple[str, str]]:
-    """The reference, and a Triton answer where there is one."""
-    yield "reference", twin(task.reference)
-    answer = answer_to(task.id)
-    if answer is not None:
-        yield "triton", answer
+    return rows, len(tasks)
 
 
 # ---- the page
@@ -253,22 +241,15 @@ def candidates(task: Any) -> Iterator[tuple[str, str]]:
 
 def summary(rows: list[Row]) -> list[str]:
     """Counts, times and memory."""
-    lines = [
-        "| candidate | grades | timed | refused | killed | wall s: median, longest "
-        "| processor s: median, longest | peak MB |",
-        "|" + "---|" * 8,
+    counts = Counter(row["outcome"] for row in rows)
+    walls, busy = ([row[name] for row in rows] for name in ("wall_s", "cpu_s"))
+    return [
+        "| grades | timed | refused | killed | wall s: median, longest | processor s: median, longest | peak MB |",
+        "|" + "---|" * 7,
+        f"| {len(rows)} | {counts['timed']} | {counts['refused']} | {counts['killed']} "
+        f"| {statistics.median(walls):.1f}, {max(walls):.1f} | {statistics.median(busy):.1f}, {max(busy):.1f} "
+        f"| {max(row['peak_mb'] for row in rows)} |",
     ]
-    for kind in ("reference", "triton"):
-        chosen = [row for row in rows if row["candidate"] == kind]
-        if chosen:
-            counts = Counter(row["outcome"] for row in chosen)
-            walls, busy = ([row[name] for row in chosen] for name in ("wall_s", "cpu_s"))
-            lines.append(
-                f"| {kind} | {len(chosen)} | {counts['timed']} | {counts['refused']} | {counts['killed']} "
-                f"| {statistics.median(walls):.1f}, {max(walls):.1f} | {statistics.median(busy):.1f}, {max(busy):.1f} "
-                f"| {max(row['peak_mb'] for row in chosen)} |"
-            )
-    return lines
 
 
 def breaches(rows: list[Row]) -> list[str]:
@@ -283,7 +264,7 @@ def breaches(rows: list[Row]) -> list[str]:
         if row["peak_mb"] > MOST_BYTES >> 20:
             beyond.append(f"{row['peak_mb']} MB")
         if beyond:
-            found.append(f"- {row['id'].removeprefix('kernelbench/')} ({row['candidate']}): {', '.join(beyond)}")
+            found.append(f"- {row['id'].removeprefix('kernelbench/')}: {', '.join(beyond)}")
     walls = [row["wall_s"] for row in rows]
     if walls and statistics.median(walls) > MEDIAN_SECONDS:
         found.append(f"- the median grade takes {statistics.median(walls):.1f} s, more than {MEDIAN_SECONDS} s")
@@ -293,30 +274,17 @@ def breaches(rows: list[Row]) -> list[str]:
 def listed(rows: list[Row]) -> list[str]:
     """A row a problem."""
     lines = [
-        "| problem | checked at | reference, modelled | Triton answer | wall s | processor s | peak MB |",
-        "|" + "---|" * 7,
+        "| problem | checked at | reference, modelled | wall s | processor s | peak MB |",
+        "|" + "---|" * 6,
     ]
-    answers = {row["id"]: row for row in rows if row["candidate"] == "triton"}
     for row in rows:
-        if row["candidate"] != "reference":
-            continue
         checked = ", ".join(f"{name} {pair[1]} of {pair[0]}" for name, pair in row["checked"].items()) or "own sizes"
         time_of = f"{row['reference_us']:.0f} µs" if row["outcome"] == "timed" else f"{row['outcome']}: {row['reason']}"
         lines.append(
             f"| {row['id'].removeprefix('kernelbench/')} | {checked} | {time_of.replace('|', '/')} "
-            f"| {said_of(answers.get(row['id']))} | {row['wall_s']} | {row['cpu_s']} | {row['peak_mb']} |"
+            f"| {row['wall_s']} | {row['cpu_s']} | {row['peak_mb']} |"
         )
     return lines
-
-
-def said_of(row: Row | None) -> str:
-    """An answer's cell."""
-    if row is None:
-        return ""
-    if row["outcome"] != "timed":
-        return f"{row['outcome']}: {row['reason']}".replace("|", "/")
-    word = f"{row['speedup']:.2f}×" if row["speedup"] is not None else f"{row['candidate_us']:.0f} µs, no speedup"
-    return word if row["status"] == "correct" else f"{word} ({row['status']})"
 
 
 def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
@@ -333,13 +301,12 @@ def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
             "# KernelBench at its published sizes",
             "",
             "Can every problem of KernelBench be graded at its published size on a machine without a GPU? "
-            f"**{timed} of {len(rows)} grades are timed at published sizes on a simulated H200; {refused} are refused "
+            f"**{timed} of {len(rows)} are timed at published sizes on a simulated H200; {refused} are refused "
             f"with a reason.**{missing}",
             "",
             f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
-            f"{commit}; {machine}. Each problem of levels 1 to 3 is graded with the reference as the candidate, and "
-            "with a Triton kernel where `benchmarks/kernelbench_answers/` has one, by a pool with default settings. "
-            "Memory is that of all processes beyond a first small grade.",
+            f"{commit}; {machine}. Each problem of levels 1 to 3 is graded with the reference as the candidate by a "
+            "pool with default settings. Memory is that of all processes beyond a first small grade.",
             "",
             *summary(rows),
             "",

@@ -1,4 +1,4 @@
-"""A scripted writer of real kernels for some built-in tasks, for `stts.py`: it climbs a ladder by what it is shown.
+"""A scripted writer of real kernels for some built-in tasks: it climbs a ladder by what it is shown.
 
 Rungs: prose without code, a kernel that does not compile, one that is wrong, a module whose last step alone is a
 kernel, a fused kernel that wastes time on copies, the fused kernel. Each is real source, graded by the real judge. The
@@ -14,7 +14,6 @@ get prose; --climb 0.7 makes it a better writer):
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import random
@@ -22,10 +21,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.episode.records import Message, ModelCall, Reply, estimated_usage
-
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
-CLIMB, STAY = 0.35, 0.35
+CLIMB = 0.35
 
 
 @dataclass(frozen=True)
@@ -218,51 +215,36 @@ class ModelNew(torch.nn.Module):
 """
 
 
-class Writer:
-    """A chat client that climbs. Its draws depend on the seed, the task, the sample and the turn alone."""
-
-    def __init__(self, seed: int = 0, climb: float = CLIMB, stay: float = STAY):
-        self.name = f"scripted writer {seed}"
-        self.seed, self.climb, self.stay = seed, climb, stay
-
-    async def complete(self, call: ModelCall) -> Reply:
-        """The next answer."""
-        draw = random.Random(f"{self.seed}\0{call.task_id}\0{call.sample}\0{call.turn}")
-        own = [message.content for message in call.messages if message.role == "assistant"]
-        best = max((int(found[1]) for text in own if (found := re.search(r"# rung (\d)", text))), default=0)
-        luck = draw.random()
-        if luck < self.climb:
-            rung = min(best + 1, len(RUNGS) - 1)
-        elif luck < self.climb + self.stay:
-            rung = best
-        else:
-            rung = draw.randrange(best + 1)
-        known = rung > 0 and call.task_id in KERNELS
-        text = (
-            f"```python\n{source(call.task_id, rung)}```" if known else "Let me think about the memory traffic first."
-        )
-        return Reply(text=text, usage=estimated_usage(call, text), model=self.name)
-
-    async def close(self) -> None:
-        """Nothing is open."""
+def answer(own: list[str], task_id: str, climb: float, stay: float, draw: random.Random) -> str:
+    """The next answer after those of ``own``."""
+    best = max((int(found[1]) for text in own if (found := re.search(r"# rung (\d)", text))), default=0)
+    luck = draw.random()
+    if luck < climb:
+        rung = min(best + 1, len(RUNGS) - 1)
+    elif luck < climb + stay:
+        rung = best
+    else:
+        rung = draw.randrange(best + 1)
+    if rung == 0 or task_id not in KERNELS:
+        return "Let me think about the memory traffic first."
+    return f"```python\n{source(task_id, rung)}```"
 
 
 def main() -> None:
-    """One answer, for ``command:`` models: the conversation is the file that DRKERNEL_MESSAGES names."""
+    """One answer, for ``command:`` models: the conversation is the file that DRKERNEL_MESSAGES names.
+
+    Its draws depend on the seed, the task, the sample and the turn alone.
+    """
     parser = argparse.ArgumentParser(description="A scripted writer of kernels, as a command: model.")
     parser.add_argument("--climb", type=float, default=CLIMB)
     parser.add_argument("--stay", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     messages = json.loads(Path(os.environ["DRKERNEL_MESSAGES"]).read_text(encoding="utf-8"))
-    call = ModelCall(
-        messages=tuple(Message.model_validate(message) for message in messages),
-        task_id=os.environ["DRKERNEL_TASK"],
-        sample=int(os.environ["DRKERNEL_SAMPLE"]),
-        turn=int(os.environ["DRKERNEL_TURN"]),
-    )
-    writer = Writer(arguments.seed, arguments.climb, arguments.stay)
-    print(asyncio.run(writer.complete(call)).text)
+    task, sample, turn = (os.environ[f"DRKERNEL_{name}"] for name in ("TASK", "SAMPLE", "TURN"))
+    draw = random.Random(f"{arguments.seed}\0{task}\0{int(sample)}\0{int(turn)}")
+    own = [message["content"] for message in messages if message["role"] == "assistant"]
+    print(answer(own, task, arguments.climb, arguments.stay, draw))
 
 
 if __name__ == "__main__":
