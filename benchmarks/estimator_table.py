@@ -314,7 +314,7 @@ class World:
             verdicts, lists = [verdicts[k] for k in tempting], [lists[k] for k in tempting]
         most, width = max(map(len, lists)), 1 + len(FLAWS)
         shape = len(lists), width * most
-        self.rewards, self.own, self.speed, self.cover, self.right = (torch.zeros(shape) for _ in range(5))
+        self.rewards, self.speed, self.cover, self.right = (torch.zeros(shape) for _ in range(4))
         """of the judge that trains: reward, its part for speed, speedup, counted coverage, correct"""
         self.facts = torch.zeros(len(FACTS), *shape)
         """of the judge with checks"""
@@ -365,8 +365,8 @@ class World:
                 facts = [right, *(right and speed >= p for p in (1.0, 1.2, 2.0)), verdict.status == "hack"]
                 self.facts[:, k, z] = torch.tensor([*facts, right and depth == "lazy", right * cover])
             else:
-                parts = (self.rewards, self.own, self.speed, self.cover, self.right)
-                for part, number in zip(parts, (given.total, given.speedup, speed, cover, right), strict=True):
+                parts = (self.rewards, self.speed, self.cover, self.right)
+                for part, number in zip(parts, (given.total, speed, cover, right), strict=True):
                     part[k, z] = number
 
 
@@ -475,7 +475,7 @@ def rows_of(world: World, tasks_SP: Tensor, answers_SPNT: Tensor, use_SPNT: Tens
     reward_B, cover_B, speed_B = (part[task, answer] for part in (world.rewards, world.cover, world.speed))
     yes_B = torch.ones(len(s), dtype=torch.bool)
     rows = (reward_B, prompt, prompt * use_SPNT.shape[2] + n, t, yes_B, None, world.right[task, answer].bool(), cover_B)
-    return TurnBatch(*rows, speedup_B=speed_B, speed_rewards_B=world.own[task, answer], overlong_B=~yes_B)
+    return TurnBatch(*rows, speedup_B=speed_B, overlong_B=~yes_B)
 
 
 def refilled(batch: TurnBatch, seeds: int, setting: Setting) -> tuple[Tensor, Tensor]:

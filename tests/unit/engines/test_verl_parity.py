@@ -154,12 +154,12 @@ METHODS = (
     {"advantage": {"name": "otb"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb_loo"}, "rejection": [{"name": "prs"}, {"name": "uninformative", "turns": "any"}]},
     {"advantage": {"name": "otb_tir"}, "mismatch": {"name": "tis_token"}, "aggregation": "token_mean"},
-    {"advantage": {"name": "grpo_std"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
+    {"advantage": {"name": "grpo_std"}, "aggregation": "seq_mean_token_mean"},
     {"advantage": {"name": "kevin"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
     {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}, "kl_coefficient": 0.3, "kl": "k3"},
     {"mismatch": {"name": "tis_token"}, "aggregation": "token_mean", "kl_coefficient": 0.1, "kl": "k1"},
     {"advantage": {"name": "grpo"}, "aggregation": "seq_mean_token_mean", "kl_coefficient": 0.1, "kl": "k2"},
-    {"loss": {"name": "cispo"}, "aggregation": "seq_mean_token_sum", "kl_coefficient": 0.1, "kl": "k3"},
+    {"aggregation": "seq_mean_token_sum", "kl_coefficient": 0.1, "kl": "k3"},
 )
 
 

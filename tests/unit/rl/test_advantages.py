@@ -317,17 +317,3 @@ def test_best_returns_are_those_of_the_definition_in_either_layout(rows, turns, 
     trajectory, turn = torch.arange(rows).repeat_interleave(turns)[order], torch.arange(turns).repeat(rows)[order]
     flat = adv.flat_best_returns(rewards.reshape(-1)[order], trajectory, turn, valid.reshape(-1)[order])
     assert torch.equal(flat, got.reshape(-1)[order])
-
-
-def test_speed_earns_once_enough_of_a_group_is_right():
-    rewards = torch.tensor([1.5, 0.0, 2.0, 0.4, 1.0, float("nan")])
-    speed = torch.tensor([1.0, 0.0, 1.5, -0.1, 0.5, 9.0])
-    correct = torch.tensor([True, False, True, True, True, True])
-    group, valid = torch.tensor([0, 0, 1, 1, 1, 0]), torch.tensor([True, True, True, True, True, False])
-
-    def paid(share):
-        return adv.speed_once_right(rewards, speed, correct, group, valid, share)[:5].tolist()
-
-    assert paid(0.5) == pytest.approx([1.5, 0.0, 2.0, 0.4, 1.0]), "half of the valid rows of group 0 are right"
-    assert paid(0.51) == pytest.approx([0.5, 0.0, 2.0, 0.4, 1.0])
-    assert paid(1.0) == pytest.approx([0.5, 0.0, 2.0, 0.4, 1.0])

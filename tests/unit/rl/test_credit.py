@@ -164,16 +164,3 @@ def test_a_fault_removes_its_trajectory_as_if_it_had_not_been_drawn(rewards):
     graded = sum(value is not None for turns in rewards for value in turns)
     lost = sum(value is not None for turns in rewards if None in turns for value in turns)
     assert metrics["turns_beside_failures"] == pytest.approx(lost / max(1, graded))
-
-
-def test_the_learner_counts_speed_by_the_share_that_is_right():
-    rewards = torch.tensor([1.5, 0.0, 0.0, 1.0], dtype=torch.float64)
-    batch = TurnBatch(
-        rewards_B=rewards, task_B=torch.zeros(4).long(), trajectory_B=torch.arange(4), turn_B=torch.zeros(4).long(),
-        valid_B=torch.ones(4).bool(), correct_B=rewards > 0, speed_rewards_B=torch.tensor([1.0, 0.0, 0.0, 0.5]),
-        logprobs_BT=torch.zeros(4, 1), mask_BT=torch.ones(4, 1).bool(),
-    )  # fmt: skip
-    for share, by_hand in ((0.5, [1.5, 0.0, 0.0, 1.0]), (0.75, [0.5, 0.0, 0.0, 0.5])):
-        got = give_credit(batch, torch.zeros(4, 1), LearnerConfig(mismatch=[], speed_after=share), seed=0)
-        expected = [value - (sum(by_hand) - value) / 3 for value in by_hand]
-        assert got.advantages_BT[:, 0].tolist() == pytest.approx(expected)

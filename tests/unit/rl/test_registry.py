@@ -56,7 +56,7 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert loss.get("clipped") is losses.clipped
     assert schedule.get("constant")(warmup=2) == Constant(warmup=2)
     assert mismatch.get("mrs")() == MismatchSettings()
-    assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
+    assert loss.names() == ["clipped", "reinforce"]
     assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "tis_sequence", "tis_token", "trust_region"]
     assert schedule.names() == ["constant", "cosine"]
 

@@ -87,8 +87,6 @@ def test_draws_follow_the_distribution():
     [
         ({"top_p": 0.6}, [2]),
         ({"top_p": 0.7}, [0, 2]),
-        ({"min_p": 0.3}, [0, 2]),
-        ({"min_p": 0.1}, [0, 1, 2]),
         ({"temperature": 0.0}, None),
     ],
 )

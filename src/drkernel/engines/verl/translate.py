@@ -55,7 +55,7 @@ def settings_of(section: dict[str, Any]) -> VerlSettings:
 
 
 PLUGIN = "drkernel.engines.verl.plugin"
-LOSSES = {"clipped": "vanilla", "reinforce": "gpg", "cispo": "cispo"}
+LOSSES = {"clipped": "vanilla", "reinforce": "gpg"}
 """Our losses, and those of verl that compute the same."""
 REFERENCE = "actor_rollout_ref.ref."
 
@@ -72,7 +72,7 @@ TRANSLATED = (
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
     "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
-    "rl.learner.scale", "rl.learner.speed_after", "rollout.shape",
+    "rl.learner.scale", "rollout.shape",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
@@ -94,7 +94,6 @@ OTHERWISE = {
 """Keys without effect on verl, and why."""
 REFUSED = {
     "rollout.refresh_every": "verl's sampler gets the new weights after every step",
-    "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
     "budget_minutes": "verl runs its steps; set it to null",
 }
@@ -199,10 +198,7 @@ def _refuse(recipe: Recipe) -> None:
     if recipe.rollout.dtype == "int8":
         raise ConfigError("rollout.dtype int8: verl's sampler takes 'same' or 'bf16' here")
     if learner.loss.name not in LOSSES:
-        raise ConfigError(
-            f"rl.learner.loss {learner.loss.name}: verl has {', '.join(LOSSES)}; its gspo takes the ratio of whole "
-            "trajectories, ours of turns"
-        )
+        raise ConfigError(f"rl.learner.loss {learner.loss.name}: on verl {' and '.join(LOSSES)}")
     if recipe.policy.lora is not None and recipe.policy.lora.dropout:
         raise ConfigError("policy.lora.dropout: verl's adapters have none")
     if recipe.rollout.staleness:
@@ -318,12 +314,9 @@ def _loss(method: Method) -> dict[str, Any]:
     at = "actor_rollout_ref.actor."
     options = dict(method.options)
     found: dict[str, Any] = {at + "policy_loss.loss_mode": LOSSES[method.name]}
-    if method.name != "reinforce":
-        low, high = options.get("clip_low"), options.get("clip_high", 0.28)
-        low = low if low is not None else (1.0 if method.name == "cispo" else 0.2)
-        found |= {at + "clip_ratio": low, at + "clip_ratio_low": low, at + "clip_ratio_high": high}
     if method.name == "clipped":
-        dual = options.get("dual_clip", 3.0)
+        low, high, dual = options.get("clip_low", 0.2), options.get("clip_high", 0.28), options.get("dual_clip", 3.0)
+        found |= {at + "clip_ratio": low, at + "clip_ratio_low": low, at + "clip_ratio_high": high}
         found[at + "clip_ratio_c"] = 1e9 if dual is None else dual
     return found
 

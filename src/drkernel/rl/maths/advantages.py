@@ -46,19 +46,6 @@ def floating(values: Tensor) -> Tensor:
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
-def speed_once_right(
-    rewards_B: Tensor, speed_B: Tensor, correct_B: Tensor, group_B: Tensor, valid_B: Tensor, share: float
-) -> Tensor:
-    """Return the rewards, without what speed earned (``speed_B``) in groups less than ``share`` of which is right.
-
-    Only valid rows count. The row itself is among those that decide: biased as every objective of a group is.
-    """
-    values_B, index_B, valid_B = _prepare(rewards_B, group_B, valid_B)
-    right_G = _group_sum((correct_B.bool() & valid_B).to(values_B), index_B)
-    held_B = (right_G < share * _group_sum(valid_B.to(values_B), index_B))[index_B]
-    return torch.where(held_B & valid_B, values_B - speed_B.to(values_B), values_B).to(rewards_B.dtype)
-
-
 def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Tensor:
     """Reward-to-go of every turn: G[n, t] = sum over k >= t of gamma^(k-t) * R[n, k]; 0 where the turn is not valid.
 

@@ -41,7 +41,7 @@ class TokenLoss(NamedTuple):
     loss_BT: Tensor
     """Contribution of every token, before weights, mask and aggregation."""
     clipped_BT: Tensor
-    """bool: tokens whose gradient (``clipped``, ``gspo``) or weight (``cispo``) was cut."""
+    """bool: tokens whose gradient was cut."""
     dual_BT: Tensor
     """bool: tokens caught by the dual clip."""
 
@@ -87,55 +87,6 @@ def reinforce(logprobs_BT: Tensor, old_BT: Tensor, advantages_BT: Tensor, mask_B
     del old_BT, mask_BT
     none_BT = torch.zeros_like(logprobs_BT, dtype=torch.bool)
     return TokenLoss(-advantages_BT * logprobs_BT, none_BT, none_BT)
-
-
-def cispo(
-    logprobs_BT: Tensor,
-    old_BT: Tensor,
-    advantages_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    clip_low: float = 1.0,
-    clip_high: float = 0.28,
-) -> TokenLoss:
-    """CISPO (arXiv 2506.13585): −stop(clip(ρ, 1 − low, 1 + high)) A log π. The weight is clipped; no token loses its
-    gradient.
-
-    ``clip_low`` 1 leaves the lower side unclipped, as the paper does; ``clip_high`` is our default, because the paper
-    gives no number.
-    """
-    del mask_BT
-    ratio_BT = _ratio(logprobs_BT.detach() - old_BT)
-    weight_BT = ratio_BT.clamp(1 - clip_low, 1 + clip_high)
-    loss_BT = -weight_BT * advantages_BT * logprobs_BT
-    return TokenLoss(loss_BT, weight_BT != ratio_BT, torch.zeros_like(weight_BT, dtype=torch.bool))
-
-
-def gspo(
-    logprobs_BT: Tensor,
-    old_BT: Tensor,
-    advantages_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    clip_low: float = 3e-4,
-    clip_high: float = 4e-4,
-) -> TokenLoss:
-    """GSPO (arXiv 2507.18071), token form: a row's ratio is the geometric mean of its tokens' ratios and is clipped as
-    one.
-
-    −min(sA, clip(s)A) with s = exp(mean_j(log π − log old)); each token carries s A ∇log π_j. With
-    ``seq_mean_token_mean`` and one advantage per row this is the paper's sequence objective. Defaults are the paper's.
-    """
-    kept_BT = mask_BT.bool()
-    gap_BT = (logprobs_BT.detach() - old_BT).masked_fill(~kept_BT, 0.0)
-    ratio_B1 = _ratio(gap_BT.sum(dim=1, keepdim=True) / kept_BT.sum(dim=1, keepdim=True).clamp_min(1))
-    # Value s, gradient s ∇log π: the sequence's ratio carried by each of its tokens.
-    ratio_BT = ratio_B1 * (logprobs_BT - logprobs_BT.detach()).exp()
-    plain_BT = -advantages_BT * ratio_BT
-    bound_BT = -advantages_BT * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
-    return TokenLoss(
-        torch.maximum(plain_BT, bound_BT), bound_BT > plain_BT, torch.zeros_like(plain_BT, dtype=torch.bool)
-    )
 
 
 def kl_penalty(logprobs_BT: Tensor, reference_BT: Tensor, kind: KL = "k3") -> Tensor:

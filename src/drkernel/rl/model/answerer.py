@@ -215,7 +215,7 @@ def request_body(name: str, ids: list[int], room: int, sampling: SamplingConfig,
         "max_tokens": room,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
+        "min_p": 0.0,
         "top_k": -1,
         "seed": seed,
         "logprobs": 0,
@@ -421,7 +421,7 @@ class GenerateSampler(RequestSampler):
         from transformers import GenerationConfig
 
         config, device = self.config, self.model.get_input_embeddings().weight.device
-        cuts = {"temperature": config.temperature, "top_p": config.top_p, "min_p": config.min_p or None, "top_k": 0}
+        cuts = {"temperature": config.temperature, "top_p": config.top_p, "top_k": 0}
         terms = GenerationConfig(
             max_new_tokens=room,
             do_sample=config.temperature > 0,
@@ -447,7 +447,6 @@ class LocalTerms(Config):
     rows: int = Field(16, ge=1, description="conversations decoded together")
     context: int | None = Field(None, ge=64, description="longest conversation; None takes the model's, 8192 at most")
     stop_at_fence: bool = Field(False, description="end an answer where its code block is closed")
-    min_p: float = Field(0.0, ge=0, lt=1)
     device: str = Field("auto", description="'auto', 'cpu' or 'cuda'")
 
 
@@ -481,7 +480,6 @@ class LocalModel:
         config = SamplingConfig(
             temperature=1.0 if sampling.temperature is None else sampling.temperature,
             top_p=1.0 if sampling.top_p is None else sampling.top_p,
-            min_p=terms.min_p,
             max_tokens=min(sampling.max_tokens, self.context),
             stop_at_fence=terms.stop_at_fence,
             rows=terms.rows,

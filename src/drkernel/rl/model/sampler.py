@@ -34,7 +34,6 @@ class SamplingConfig(Config):
 
     temperature: float = Field(1.0, ge=0, description="0 takes the likeliest token (log-probs then at temperature 1)")
     top_p: float = Field(1.0, gt=0, le=1, description="smallest set of likeliest tokens with this mass; 1 keeps all")
-    min_p: float = Field(0.0, ge=0, lt=1, description="keep tokens with at least this share of the top probability")
     max_tokens: int = Field(256, ge=1, description="token budget of one turn")
     stop_at_fence: bool = Field(True, description="end the turn when a code block is closed, without an end token")
     rows: int = Field(64, ge=1, description="conversations decoded together")
@@ -106,10 +105,8 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[
     scores_BV = logits_BV if greedy or config.temperature == 1 else logits_BV / config.temperature
     logprobs_BV = torch.log_softmax(scores_BV, dim=-1)
     probs_BV = logprobs_BV.exp()
-    cut = config.min_p > 0 or config.top_p < 1
-    if config.min_p > 0:
-        probs_BV = probs_BV.masked_fill(probs_BV < config.min_p * probs_BV.amax(-1, keepdim=True), 0.0)
-    if config.top_p < 1:
+    cut = config.top_p < 1
+    if cut:
         ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
         outside_BV = ordered_BV.cumsum(-1) - ordered_BV >= config.top_p * ordered_BV.sum(-1, keepdim=True)
         probs_BV = probs_BV.masked_fill(outside_BV.scatter(1, order_BV, outside_BV), 0.0)

@@ -22,7 +22,7 @@ from torch import Tensor
 from drkernel.config import Config
 from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.registry import Method
-from drkernel.rl.maths.advantages import broadcast_to_tokens, group_ids, speed_once_right
+from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import PolicyMismatch, mismatch
 from drkernel.rl.maths.rejection import Reason, void_turns
@@ -49,7 +49,7 @@ class LearnerConfig(Config):
         "AdamW makes it trloo), grpo_std, rloo, rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, "
         "...",
     )
-    loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
+    loss: Method = Field(Method(name="clipped"), description="clipped, reinforce")
     mismatch: tuple[Method, ...] = Field(
         (Method(name="mrs"),),
         description="criteria that a token must all meet: mrs (mask: turn_geometric for the mean over a turn), "
@@ -72,12 +72,6 @@ class LearnerConfig(Config):
         False,
         description="turns without a positive reward after one that had it count as never played, in the loss, the "
         "groups and the returns (released recipe: true; biased, so that a recipe must ask for it)",
-    )
-    speed_after: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="speed earns nothing in a group (task and turn) of which a smaller share than this is right",
     )
     schedule: Method = Field(Method(name="constant"), description="constant, cosine")
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
@@ -188,15 +182,10 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     """Return the batch with only those turns valid that take part in anything, and the shares of the graded turns that
     do not, by cause."""
     graded_B = batch.valid_B.bool()
-    rewards_B = batch.rewards_B
-    if config.speed_after > 0:
-        correct_B, speed_B = batch.need("correct_B", "speed_rewards_B")
-        group_B = group_ids(batch.task_B, batch.turn_B)
-        rewards_B = speed_once_right(rewards_B, speed_B, correct_B, group_B, graded_B, config.speed_after)
     whole_B = batch.whole() if config.infra_errors == "trajectory" else graded_B
     void_B = torch.zeros_like(whole_B)
     if config.mask_void_turns:
-        void_B = void_turns(rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
+        void_B = void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
     valid_B = whole_B & ~void_B
     graded = max(1, int(graded_B.sum()))
     shares = {
@@ -204,7 +193,7 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
         "turns_beside_failures": float((graded_B & ~whole_B).sum()) / graded,
     }
     (mask_BT,) = batch.need("mask_BT")
-    counted = dataclasses.replace(batch, rewards_B=rewards_B, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None])
+    counted = dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None])
     return counted, shares
 
 

@@ -63,8 +63,6 @@ class TurnBatch:
     """Share of kernel launches that are the candidate's own; PRS by count needs it."""
     speedup_B: Tensor | None = None
     """Reference time over candidate time, 0 where not timed; PRS needs it where a speedup keeps a turn."""
-    speed_rewards_B: Tensor | None = None
-    """The part of each reward that speed earned."""
     overlong_B: Tensor | None = None
     """bool: the answer was cut off at its budget of tokens or at the end of the context."""
     logprobs_BT: Tensor | None = None
@@ -211,8 +209,6 @@ def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, T
 
 loss.register("clipped")(losses.clipped)
 loss.register("reinforce")(losses.reinforce)
-loss.register("cispo")(losses.cispo)
-loss.register("gspo")(losses.gspo)
 
 schedule.register("constant")(schedules.Constant)
 schedule.register("cosine")(schedules.Cosine)

@@ -54,8 +54,6 @@ class TurnFacts:
     launch_coverage: float = 0.0
     speedup: float = 0.0
     """0 where not timed."""
-    speed_reward: float = 0.0
-    """The part of the reward that speed earned."""
     turn: int = 0
     """Index of the turn, from 0."""
     node: int = -1
@@ -78,7 +76,6 @@ class TurnFacts:
             coverage=known(turn.counted_coverage),
             launch_coverage=known(turn.launch_coverage),
             speedup=known(turn.speedup),
-            speed_reward=turn.parts.get("speedup", 0.0) if graded else 0.0,
             turn=turn.number - 1,
             overlong=overlong(turn),
         )
@@ -191,7 +188,6 @@ def turn_batch(
         coverage_B=column("coverage"),
         launch_coverage_B=column("launch_coverage"),
         speedup_B=column("speedup"),
-        speed_rewards_B=column("speed_reward"),
         overlong_B=column("overlong").bool(),
         parent_B=parent_B,
     )
