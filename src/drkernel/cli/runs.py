@@ -137,20 +137,14 @@ Examples:
 
   drkernel export runs/a runs/b --out data/sft.parquet --tokenizer Qwen/Qwen3-8B --max-tokens 16384
 
-  drkernel export runs/a --out my-dataset/          a Hugging Face dataset: conversations, verdicts, a card
-
   drkernel export runs/a runs/b --out verdicts.csv   every verdict, a row an answer
-
-  drkernel export runs/a --table wandb              every verdict, as a table of Weights & Biases (or trackio)
 """
 
 
 @export_app.command(help=EXPORT)
 def export(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
-    out: Annotated[Path | None, typer.Option(help="FILE.jsonl, FILE.parquet, FILE.csv, or a dataset's folder")] = None,
-    table: Annotated[str | None, typer.Option(help="log all verdicts to this tracker: wandb or trackio")] = None,
-    project: Annotated[str, typer.Option(help="the tracker's project")] = "drkernel",
+    out: Annotated[Path, typer.Option(help="FILE.jsonl, FILE.parquet, or FILE.csv for all verdicts")],
     end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
     status: Annotated[list[str] | None, typer.Option(help="statuses that pass, or 'any' (default: correct)")] = None,
     min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
@@ -163,19 +157,10 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.config import ConfigError, load_config
-    from drkernel.solve.export import ExportFilter, send_table, tokenizer_counter, write_dataset, write_verdicts
+    from drkernel.config import load_config
+    from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
     from drkernel.solve.export import export as write
 
-    if table is not None:
-        if table not in ("wandb", "trackio"):
-            raise ConfigError(f"--table {table}: it is wandb or trackio")
-        sent = send_table(table, project, runs)  # type: ignore[arg-type]
-        print(json.dumps({"verdicts": sent}) if as_json else f"{sent} verdicts to {table}, project {project}")
-    if out is None:
-        if table is None:
-            raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
-        raise SystemExit(0 if sent else 1)
     if out.suffix == ".csv":
         count_rows = write_verdicts(runs, out)
         print(json.dumps({"verdicts": count_rows}) if as_json else f"{out}: {count_rows} verdicts")
@@ -187,7 +172,7 @@ def export(
     )  # fmt: skip
     wanted = load_config(ExportFilter, base=chosen)
     count = None if tokenizer is None else tokenizer_counter(tokenizer)
-    summary = (write if out.suffix else write_dataset)(runs, out, wanted, count)
+    summary = write(runs, out, wanted, count)
     if as_json:
         print(json.dumps(summary.model_dump()))
     else:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import csv
 import hashlib
-import importlib
 import io
 import json
 from collections import Counter
@@ -262,19 +261,11 @@ def _write_parquet(path: Path, rows: Sequence[ExportRow]) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(data, schema=schema), path)
 
 
-# ---- Verdicts and conversations of runs for other people's tools
-
-
-Tracker = Literal["trackio", "wandb"]
-
-
-def verdict_rows(runs: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield a flat row for each graded answer of bench and solve runs; None stands for what a verdict does not have."""
-    for run in runs:
-        yield from _verdict_rows(run.name, read_bench(run))
+# ---- Verdicts of runs for other people's tools
 
 
 def _verdict_rows(name: str, bench: Bench) -> Iterator[dict[str, Any]]:
+    """Yield a flat row for each graded answer of a run; None stands for what a verdict does not have."""
     for task in bench.tasks:
         for sample in range(bench.config.samples):
             for turn in bench.played.turns((task.id, sample)):
@@ -300,13 +291,12 @@ def _verdict_rows(name: str, bench: Bench) -> Iterator[dict[str, Any]]:
                     "untimed": verdict.untimed,
                     "findings": " ".join(turn.findings),
                     "tokens": turn.tokens,
-                    "candidate": turn.code,
                 }
 
 
 def write_verdicts(runs: Sequence[Path], out: Path) -> int:
-    """Write the rows of :func:`verdict_rows`, sources apart, as CSV; return how many there are."""
-    rows = [{name: value for name, value in row.items() if name != "candidate"} for row in verdict_rows(runs)]
+    """Write a row for each graded answer of bench and solve runs as CSV; return how many there are."""
+    rows = [row for run in runs for row in _verdict_rows(run.name, read_bench(run))]
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
     table.writeheader()
@@ -314,77 +304,3 @@ def write_verdicts(runs: Sequence[Path], out: Path) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, text.getvalue())
     return len(rows)
-
-
-def write_dataset(
-    runs: Sequence[Path], out: Path, terms: ExportFilter = ExportFilter(), count: CountTokens | None = None
-) -> ExportSummary:
-    """Write a folder that ``datasets.load_dataset`` and the Hugging Face hub read, with its card.
-
-    Its two configurations are ``conversations``, which are filtered as by :func:`~drkernel.solve.export.export`, and
-    ``verdicts``, one for each answer. Raises :class:`ConfigError` as that does.
-    """
-    summary = export(runs, out / "conversations" / "train.parquet", terms, count)
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = list(verdict_rows(runs))
-    (out / "verdicts").mkdir(exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), out / "verdicts" / "train.parquet")
-    (out / "README.md").write_text(_card(rows, summary, terms), encoding="utf-8")
-    return summary
-
-
-def send_table(tool: Tracker, project: str, runs: Sequence[Path]) -> int:
-    """Log the verdicts of each run as a table of a tracker, and return how many there are.
-
-    Raises :class:`ConfigError` when the tracker's package is not installed.
-    """
-    try:
-        module = importlib.import_module(tool)
-    except ImportError as error:
-        raise ConfigError(f"{tool} is not installed: pip install 'drkernel[{tool}]'") from error
-    sent = 0
-    for run in runs:
-        bench = read_bench(run)
-        rows = list(_verdict_rows(run.name, bench))
-        if not rows:
-            continue
-        config = json.loads(bench.config.model_dump_json())
-        tracked = module.init(project=project, name=run.name, config=config)
-        tracked.log({"verdicts": module.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])})
-        tracked.finish()
-        sent += len(rows)
-    return sent
-
-
-def _card(rows: Sequence[dict[str, Any]], summary: ExportSummary, terms: ExportFilter) -> str:
-    """The dataset's page: what the hub reads between the dashes, what people read below."""
-    statuses = Counter(row["status"] for row in rows)
-    models, devices = (", ".join(sorted({row[name] for row in rows})) for name in ("model", "device"))
-    modelled = any(row["timing"] == "modelled" for row in rows)
-    filters = terms.model_dump_json(exclude_defaults=True)
-    tasks = len({row["task_id"] for row in rows})
-    counted = ", ".join(f"{n:,} {name}" for name, n in statuses.most_common())
-    return f"""---
-configs:
-- config_name: conversations
-  default: true
-  data_files: conversations/train.parquet
-- config_name: verdicts
-  data_files: verdicts/train.parquet
-tags:
-- code
-- triton
-- gpu-kernels
----
-
-# GPU kernels and their verdicts
-
-Answers of {models or "no model"} to {tasks} tasks, graded by drkernel on {devices or "no device"}.
-{"Times and speedups are **modelled** by a simulated GPU, not measured." if modelled else ""}
-
-- `conversations`: {summary.rows:,} conversations ({summary.tokens:,} tokens) as the model saw them, each ending with an
-  answer; filters other than the defaults: `{filters}`.
-- `verdicts`: all {len(rows):,} graded answers: {counted}.
-"""

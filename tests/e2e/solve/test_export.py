@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-import sys
-from types import ModuleType
 
 import pytest
 
-from commands import invoke
 from drkernel.config import ConfigError
 from drkernel.episode.meter import Meter
 from drkernel.episode.records import Message
@@ -134,56 +131,3 @@ def test_mistakes_are_named(tmp_path):
         export([tmp_path], tmp_path / "d.csv")
     with pytest.raises(ConfigError, match="is not a bench run"):
         export([tmp_path], tmp_path / "d.jsonl")
-
-
-# ---- for other tools
-
-
-def test_a_folder_is_a_dataset_with_its_card(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    yaml = pytest.importorskip("yaml")
-    run(tmp_path / "r", lambda call: answer((1.5, "WRONG")[call.turn - 1]), turns=2, tasks=2)
-    done = invoke("export", str(tmp_path / "r"), "--out", str(tmp_path / "d"))
-    assert done.exit_code == 0, done.output
-    card = (tmp_path / "d" / "README.md").read_text()
-    configs = yaml.safe_load(card.split("---")[1])["configs"]
-    tables = {each["config_name"]: parquet.read_table(tmp_path / "d" / each["data_files"]) for each in configs}
-    assert tables["conversations"].num_rows == 2
-    verdicts = tables["verdicts"].to_pylist()
-    assert [(row["turn"], row["status"], row["speedup"]) for row in verdicts] == [
-        ("0", "correct", 1.5), ("0.0", "incorrect", None)] * 2  # fmt: skip
-    assert "SPEED = 1.5" in verdicts[0]["candidate"] and "2 correct, 2 incorrect" in card
-
-
-class Tracker(ModuleType):
-    """Stands for wandb or trackio: the same calls."""
-
-    def __init__(self):
-        super().__init__("wandb")
-        self.logged, self.options = [], None
-
-    def init(self, **options):
-        self.options = options
-        return self
-
-    def Table(self, columns, data):
-        return [dict(zip(columns, row, strict=True)) for row in data]
-
-    def log(self, row):
-        self.logged.append(row)
-
-    def finish(self):
-        self.logged.append("finished")
-
-
-def test_verdicts_are_a_trackers_table(tmp_path, monkeypatch):
-    run(tmp_path / "r", lambda call: answer(1.5), turns=2)
-    monkeypatch.setitem(sys.modules, "wandb", tracker := Tracker())
-    done = invoke("export", str(tmp_path / "r"), "--table", "wandb", "--project", "p", "--json")
-    assert json.loads(done.output) == {"verdicts": 2}
-    assert tracker.options["project"] == "p" and tracker.options["name"] == "r" and tracker.logged[1] == "finished"
-    assert [row["speedup"] for row in tracker.logged[0]["verdicts"]] == [1.5, 1.5]
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    done = invoke("export", str(tmp_path / "r"), "--table", "trackio")
-    assert done.exit_code == 2 and "drkernel[trackio]" in done.output
-    assert invoke("export", str(tmp_path / "r")).exit_code == 2
