@@ -5,7 +5,7 @@ early, others take over their forks, and the last of them takes the rest.
 """
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -38,10 +38,10 @@ class Drawn:
 class Trees:
     """All trees of ``problem`` as one flat batch: one task a tree, rows are nodes."""
 
-    def __init__(self, problem, config, start=None):
+    def __init__(self, problem, config):
         self.problem = problem
         self.policy = problem.logits.detach().softmax(-1)
-        first = config.first(0.0) if start is None else start
+        first = config.first
         drawn = [Drawn((), (-1,) * first, (), 1.0)]
         done = []
         step = 1
@@ -75,21 +75,7 @@ class Trees:
                 chance *= p
             forks = copies(len(on), len(off), len(off) - len(tree.finished), step, config)
             active = tuple(index for index, times in zip(on, forks, strict=True) for _ in range(times))
-            grown = Drawn(tuple(nodes), active, tuple(off), chance)
-            if config.fallback and not active and len(off) < config.width:
-                yield from self._fall_back(grown)
-            else:
-                yield grown
-
-    def _fall_back(self, tree):
-        """A finished path, and a boundary before one of its turns, both with equal chance."""
-        for leaf in tree.finished:
-            path = [leaf]
-            while tree.nodes[path[-1]].parent >= 0:
-                path.append(tree.nodes[path[-1]].parent)
-            for index in path:
-                share = 1 / len(tree.finished) / len(path)
-                yield replace(tree, active=(tree.nodes[index].parent,), chance=tree.chance * share)
+            yield Drawn(tuple(nodes), active, tuple(off), chance)
 
     def _flatten(self, trees):
         rows = [(number, tree, node) for number, tree in enumerate(trees) for node in tree.nodes]

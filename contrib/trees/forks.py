@@ -2,7 +2,8 @@
 
 The rules are those of TreePO's sampler (arXiv 2508.17445), with turns, or segments of turns, in place of its segments.
 How often a path is forked depends on what was drawn before the fork and never on what is drawn after it; this keeps the
-estimators of :mod:`contrib.trees.maths` unbiased. The fallback violates it, and is off by default.
+estimators of :mod:`contrib.trees.maths` unbiased. TreePO's fallback, which forks earlier turns of a tree that has ended
+too early, would violate it.
 """
 
 from __future__ import annotations
@@ -27,42 +28,30 @@ class TreeConfig(Config):
     width: int = Field(16, ge=1, description="finished paths a prompt")
     branching: int = Field(2, ge=1, description="copies of a path after every step, as far as the width allows")
     start: int | None = Field(None, ge=1, description="first answers a prompt; None: as `branching`")
-    start_most: int | None = Field(
-        None, ge=1, description="first answers are a number drawn from `start` to this one; None: always `start`"
-    )
     at: Literal["turn", "segment"] = Field("turn", description="a step is a turn, or `segment` tokens of an answer")
     segment: int = Field(512, ge=1, description="tokens of a step where paths fork within answers")
     depth: int | None = Field(None, ge=1, description="steps after which paths are forked no more; None: always")
     repetition: RepetitionConfig | None = Field(
         None, description="give up a path whose answer repeats itself: it is graded as it is and does not go on"
     )
-    fallback: bool = Field(
-        False,
-        description="where all paths ended before there are `width`, go back to a turn of one and fork there: biased, "
-        "because paths that fare badly are drawn again",
-    )
 
     @model_validator(mode="after")
     def _fits(self) -> TreeConfig:
-        first = self.branching if self.start is None else self.start
-        if max(first, self.start_most or 0) > self.width:
+        if self.first > self.width:
             raise ValueError(f"more first answers than the width of {self.width}")
-        if self.start_most is not None and self.start_most < first:
-            raise ValueError(f"start_most {self.start_most} is less than start {first}")
         return self
 
-    def first(self, draw: float) -> int:
-        """Return the number of first answers of a prompt; ``draw`` in [0, 1) selects among several."""
-        least = self.branching if self.start is None else self.start
-        most = least if self.start_most is None else self.start_most
-        return least + int(draw * (most - least + 1))
+    @property
+    def first(self) -> int:
+        """The number of first answers of a prompt."""
+        return self.branching if self.start is None else self.start
 
     def turns(self, longest: int) -> int:
         """Return the answers to grade per prompt if no path ends before ``longest`` turns; an upper bound when paths
         fork within answers."""
         if self.at == "segment":
             return self.width * longest
-        active = graded = self.first(0.0)
+        active = graded = self.first
         for step in range(1, longest):
             active = sum(copies(active, 0, 0, step, self))
             graded += active

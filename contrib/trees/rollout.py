@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from contrib.trees.forks import TreeConfig, copies, repeats
 from drkernel.episode.episode import Episode
@@ -71,8 +70,6 @@ class Growth:
     """Paths that were complete before the last one."""
     pieces: int = 0
     """Pieces of answers drawn."""
-    draws: random.Random = field(default_factory=random.Random)
-    """For the fallback's choices."""
 
 
 class TreeRollout(Rollout):
@@ -95,9 +92,9 @@ class TreeRollout(Rollout):
     async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         episode = self.make_episode()
         await episode.reset(job.task, self.judge_seed, known=job.known)
-        self._trees[job.group] = Growth(draws=random.Random(f"tree-{job.seed}"))
-        first = self.tree.first(self._trees[job.group].draws.random())
-        return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]
+        self._trees[job.group] = Growth()
+        forks = (episode.fork() for _ in range(self.tree.first - 1))
+        return [Path(job, one, Conversation(derived_seed(job, one.next_id, 0))) for one in (episode, *forks)]
 
     def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:
         groups: dict[int, list[Path]] = {}
@@ -116,23 +113,8 @@ class TreeRollout(Rollout):
         ended, tree.finished = finished - tree.finished, finished
         if tree.step == 1:
             return []
-        if active:
-            times = copies(len(active), finished, ended, tree.step - 1, self.tree)
-            return [self._fork(path) for path, count in zip(active, times, strict=True) for _ in range(count - 1)]
-        if self.tree.fallback and finished < self.tree.width:
-            return self._fall_back(tree, [path for path in paths if path.episode.path])
-        return []
-
-    def _fall_back(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
-        """Return a fork before a turn of a complete path, both chosen at random."""
-        if not paths:
-            return []
-        path = tree.draws.choice(paths)
-        episode = path.episode.fork(after=tree.draws.randrange(len(path.episode.path)))
-        return [self._path(path.job, episode)]
-
-    def _path(self, job: RolloutJob, episode: Episode) -> Path:
-        return Path(job, episode, Conversation(derived_seed(job, episode.next_id, 0)))
+        times = copies(len(active), finished, ended, tree.step - 1, self.tree)
+        return [self._fork(path) for path, count in zip(active, times, strict=True) for _ in range(count - 1)]
 
     def _fork(self, path: Path) -> Path:
         """Return another path that continues from here, even in the middle of an answer."""

@@ -161,19 +161,6 @@ def test_on_trajectories_that_share_nothing_it_is_trloo_and_grpo():
     assert gap(fair, tree.turn_gradients()) < 1e-10
 
 
-def test_the_fallback_is_biased():
-    plain = TreeConfig(width=2, start=1, branching=1)
-    again = plain.model_copy(update={"fallback": True})
-    problem = {"turns": 2, "end": 0.4}
-    gaps = []
-    for config in (plain, again):
-        trees = make(config, 1, **problem)
-        forest = trees.forest()
-        got = treepo_loo(forest.returns(trees.rewards), forest)
-        gaps.append(gap(trees.by_turn(got * path_weights(forest)), trees.problem.turn_gradients()))
-    assert gaps[0] < 1e-10 and gaps[1] > 1e-3
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("width", "kept"), [(2, 0.7), (4, 1 - 0.3**2)])
 def test_grades_lost_at_random_only_remove_data(width, kept, seed):

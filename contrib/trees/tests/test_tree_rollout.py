@@ -108,7 +108,7 @@ def test_log_probabilities_are_those_of_a_full_forward(tree):
 
 
 @pytest.mark.parametrize("tree", [
-    TREE, {**TREE, "at": "segment", "segment": 5, "width": 6}, {**TREE, "start": 1, "start_most": 3},
+    TREE, {**TREE, "at": "segment", "segment": 5, "width": 6},
 ])  # fmt: skip
 def test_what_is_drawn_does_not_depend_on_the_batch_or_on_the_waves(tree):
     first = texts(play(tree, rows=4, waves=2, pool=FakePool())[0])
@@ -206,8 +206,7 @@ def test_the_rule_of_forks():
     assert copies(3, 13, 0, 5, config) == [1, 1, 1] and copies(0, 5, 1, 2, config) == []
     assert copies(2, 0, 0, 2, config.model_copy(update={"depth": 2})) == [1, 1]
     assert config.turns(3) == 2 + 4 + 8 and TreeConfig(width=4, branching=2).turns(3) == 2 + 4 + 4
-    assert {TreeConfig(width=8, start=2, start_most=8).first(k / 70) for k in range(70)} == set(range(2, 9))
-    for wrong in ({"width": 2, "start": 3}, {"start": 4, "start_most": 2}, {"widht": 3}):
+    for wrong in ({"width": 2, "start": 3}, {"widht": 3}):
         with pytest.raises(ValidationError):
             TreeConfig(**wrong)
 
@@ -231,15 +230,6 @@ def test_a_path_that_goes_round_in_circles_is_given_up():
             assert (turn.sampled.stop == "repetition") == repeats(text, RepetitionConfig(**rule))
             assert turn.sampled.stop != "repetition" or turn is t.turns[-1]
     assert all(len(t.turns) == 3 for t in whole)
-
-
-def test_the_fallback_fills_the_width():
-    tree = {"width": 5, "start": 1, "branching": 1}
-    plain, filled = play(tree)[0], play({**tree, "fallback": True})[0]
-    assert [sum(t.group == g for t in plain) for g in (0, 1)] == [1, 1]
-    assert [sum(t.group == g for t in filled) for g in (0, 1)] == [5, 5]
-    assert texts(filled) == texts(play({**tree, "fallback": True}, rows=2, waves=1)[0])
-    assert len({turn.id for t in filled for turn in t.turns if t.group == 0}) < 15, "some of them share turns"
 
 
 def tree_recipe(directory, learner=None, tree=None, **changes):
@@ -299,11 +289,11 @@ def test_a_crash_in_the_middle_of_a_run_of_trees_repeats_what_was_lost(finished,
 
 @pytest.mark.parametrize(("learner", "tree"), [
     ({"advantage": {"name": "treepo", "std": True}}, {**TREE, "weights": "leaves"}),
-    ({"advantage": {"name": "trloo"}, "updates": 2}, {**TREE, "fallback": True}),
+    ({"advantage": {"name": "trloo"}, "updates": 2}, TREE),
     ({"advantage": {"name": "treepo_loo", "subgroups": "nearest"}, "rejection": {"name": "prs"}},
      {"width": 4, "at": "segment", "segment": 8}),
     ({"advantage": {"name": "grpo_std"}},
-     {"width": 4, "start": 1, "start_most": 3, "depth": 2, "weights": "equal"}),
+     {"width": 4, "start": 1, "depth": 2, "weights": "equal"}),
 ])  # fmt: skip
 def test_methods_and_options_run_on_trees(tmp_path, learner, tree):
     recipe = tree_recipe(
