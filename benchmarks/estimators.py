@@ -124,7 +124,7 @@ def on_trees(tree: Tree, config: TreeConfig) -> Iterator[tuple[str, Figures]]:
     forest = trees.forest()
     returns = forest.returns(trees.rewards)
     graded = float(trees.chances @ torch.bincount(trees.task, minlength=trees.count).double())
-    shape = f"{config.first(0.0)} first answers, {config.width} paths"
+    shape = f"{config.first} first answers, {config.width} paths"
     methods = {
         "TreePO, leave-one-out, all subgroups": treepo_loo(returns, forest) * path_weights(forest),
         "TreePO, leave-one-out, nearest subgroup": treepo_loo(returns, forest, subgroups="nearest")
