@@ -35,7 +35,6 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("rollout.refresh_every", 2),
         ("verl.sampler_gpus", 2),
         ("rollout.sampling.stop_at_fence", True),
         ("rollout.dtype", "int8"),

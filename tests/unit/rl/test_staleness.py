@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run.learner import Learner
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.recipe import check_recipe
 from drkernel.rl.run.reinforce import step_tasks
 from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.sitting import Stopped
@@ -150,9 +148,3 @@ def test_what_the_grader_says_decides_the_next_batch_as_well(tmp_path, start):
     drawn = {(r["step"], r["group"]): r["task_id"] for r in rows(recipe, "samples.jsonl") if r["split"] == "train"}
     assert sum(row["refills"] for row in steps) and len(drawn) == sum(row["prompts"] for row in steps)
     assert len({*drawn.values()}) == min(len(drawn), recipe.train_tasks.count)
-
-
-@pytest.mark.parametrize("rollout", [{"refresh_every": 2}, {"backend": "openai:http://127.0.0.1:9"}])
-def test_samplers_that_cannot_have_new_weights_at_every_step_are_refused(tmp_path, rollout):
-    with pytest.raises(ConfigError, match=r"rollout\.staleness 1"):
-        check_recipe(tiny_recipe(tmp_path, rollout={"staleness": 1, "sampling": {"stop_at_fence": False}, **rollout}))

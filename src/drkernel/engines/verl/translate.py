@@ -93,7 +93,6 @@ OTHERWISE = {
 }
 """Keys without effect on verl, and why."""
 REFUSED = {
-    "rollout.refresh_every": "verl's sampler gets the new weights after every step",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
     "budget_minutes": "verl runs its steps; set it to null",
 }

@@ -4,10 +4,10 @@ Ids are never re-tokenised. :class:`SamplerAnswerer` answers many conversations 
 batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and cold
 start.
 
-``rollout.backend`` names a server: ``vllm`` starts one beside the trainer and loads the new weights into it after
-every update; ``openai:URL`` runs already and keeps its weights. Either must answer ``/v1/completions`` on a list of ids
-with ``return_token_ids`` and log-probabilities of the distribution it drew from. Every load of weights is followed by a
-check: answers of the server are scored by the policy, and a difference beyond the server's own rounding ends the run.
+``rollout.backend: vllm`` starts a server beside the trainer and loads the new weights into it after every update. It
+answers ``/v1/completions`` on a list of ids with ``return_token_ids`` and log-probabilities of the distribution it drew
+from. Every load of weights is followed by a check: answers of the server are scored by the policy, and a difference
+beyond the server's own rounding ends the run.
 vLLM's reload leaves the output head as it was where it is tied to the embedding, so weights are exported untied: the
 same function, with the head as a matrix of its own.
 """
@@ -68,13 +68,6 @@ class ServerConfig(Config):
     start_s: float = Field(1200.0, gt=0, description="seconds that it may take to load the model and answer")
 
 
-def check_backend(name: str) -> None:
-    """Raise :class:`ConfigError` for a backend that does not exist."""
-    if name in ("local", "vllm") or name.startswith(("openai:http://", "openai:https://")):
-        return
-    raise ConfigError(f"rollout.backend {name!r}: choose local, vllm, or openai:http://HOST:PORT")
-
-
 def export_untied(policy: Policy, directory: Path) -> None:
     """Write model and tokenizer for a server, with an output head of its own where the model ties it."""
     from safetensors.torch import save_file
@@ -95,8 +88,8 @@ def export_untied(policy: Policy, directory: Path) -> None:
 class PolicyServer:
     """A running inference server that serves one model."""
 
-    def __init__(self, url: str, place: Path | None = None):
-        """``place`` is where weights for it are exported; None for a server that keeps its own."""
+    def __init__(self, url: str, place: Path):
+        """``place`` is where weights for it are exported."""
         import httpx
 
         self.url, self.place = url.rstrip("/"), place
@@ -145,18 +138,13 @@ class PolicyServer:
                     return
             except httpx.TransportError:
                 pass
-            time.sleep(0.5 if self.process is not None else 5.0)
+            time.sleep(0.5)
         self.close()
         said = f"; its log is {log}{_cause(log.read_text(errors='replace'))}" if log is not None else ""
         raise ConfigError(f"rollout.backend: no model is served at {self.url}{said}")
 
     def load(self, policy: Policy) -> None:
-        """Put the policy's present weights into the server. Raises :class:`ConfigError` where it cannot take any."""
-        if self.place is None:
-            raise ConfigError(
-                f"rollout.backend: the server at {self.url} keeps its weights, and the policy has been updated; use "
-                "backend vllm, or refresh_every of at least rl.steps to train on its answers alone"
-            )
+        """Put the policy's present weights into the server."""
         export_untied(policy, self.place)
         call = {"method": "reload_weights", "kwargs": {"weights_path": str(self.place.absolute())}}
         self.client.post(f"{self.url}/collective_rpc", json=call).raise_for_status()

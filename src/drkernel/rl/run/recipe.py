@@ -14,7 +14,7 @@ from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.registry import Method, load_plugins
 from drkernel.rl.data.coldstart import ColdstartConfig, filters
-from drkernel.rl.model.answerer import ServerConfig, check_backend
+from drkernel.rl.model.answerer import ServerConfig
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.run import registry
@@ -74,17 +74,14 @@ class RolloutConfig(Config):
     dtype: Literal["same", "bf16", "int8"] = Field(
         "same", description="the sampler's weights; 'bf16' and 'int8' make a real mismatch with the trainer"
     )
-    backend: str = Field(
-        "local", description="who samples in training: 'local', 'vllm' (a server started here), or 'openai:URL'"
+    backend: Literal["local", "vllm"] = Field(
+        "local", description="who samples in training; vllm: a server started here"
     )
     server: ServerConfig = ServerConfig()
     staleness: Literal[0, 1] = Field(
         0,
         description="1: a batch is sampled and graded while the learner takes the step before it, by the weights from "
         "before that step; the mismatch criteria (mrs) see the difference",
-    )
-    refresh_every: int = Field(
-        1, ge=1, description="steps for which the sampler keeps its weights: staleness is bounded by one less"
     )
 
 
@@ -218,12 +215,6 @@ def check_same_run(directory: Path, recipe: Recipe) -> None:
 
 def _check_backend(rollout: RolloutConfig) -> None:
     """Raise :class:`ConfigError` for what a server cannot be asked for."""
-    check_backend(rollout.backend)
-    if rollout.staleness and (rollout.refresh_every > 1 or rollout.backend.startswith("openai:")):
-        raise ConfigError(
-            "rollout.staleness 1: the sampler gets new weights at every step; it needs refresh_every 1, and backend "
-            f"local or vllm (here {rollout.refresh_every} and {rollout.backend})"
-        )
     if rollout.backend == "local":
         return
     if "served" not in make_shape(rollout.shape).plays_on:

@@ -233,12 +233,11 @@ class RlStage:
 
     def _training_sampler(self, number: int) -> Sampler | ServedSampler:
         """Return the sampler of a step's batch. It gets the policy's present weights where its own are older than
-        ``staleness`` and ``refresh_every`` say."""
+        ``staleness`` says."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         wanted = max(0, number - terms.staleness)
-        renew = self.version < wanted - wanted % terms.refresh_every
-        if self.version < 0 or renew:
-            self.version = wanted
+        renew = self.version < wanted
+        self.version = max(self.version, wanted)
         if terms.backend != "local":
             return ServedSampler(self._server(renew), sitting.tokenizer, terms.sampling, terms.context)
         if self.decoder is None:
@@ -248,7 +247,7 @@ class RlStage:
         return Sampler(self.decoder, sitting.tokenizer, terms.sampling)
 
     def _evaluation_sampler(self, sampling: SamplingConfig) -> Sampler | ServedSampler:
-        """Return a sampler with the present weights; a server that keeps its own has none."""
+        """Return a sampler with the present weights."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if terms.backend == "vllm":
             server = self._server(renew=self.version != sitting.state.step)
@@ -261,12 +260,8 @@ class RlStage:
         """Return the server; new weights were checked after it got them. ``renew``: it is to get the present ones."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if self.server is None:
-            if terms.backend == "vllm":
-                place = sitting.directory / "served"
-                self.server = PolicyServer.start(terms.server, sitting.policy, place, terms.context)
-            else:
-                self.server = PolicyServer(terms.backend.removeprefix("openai:"))
-                self.server.wait()
+            place = sitting.directory / "served"
+            self.server = PolicyServer.start(terms.server, sitting.policy, place, terms.context)
         elif renew:
             self.server.load(sitting.policy)
         else:

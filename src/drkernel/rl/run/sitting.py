@@ -413,11 +413,9 @@ class Sitting:
 
     def checkpoint_if_due(self, optimizer: torch.optim.Optimizer) -> None:
         """Write a checkpoint when it is due, or when the run is to stop (then raise :class:`Stopped`)."""
-        # between refreshes the sampler holds older weights, which a checkpoint does not keep
-        settled = self.state.stage != "rl" or self.state.step % self.recipe.rollout.refresh_every == 0
         late = time.perf_counter() - self.saved_at >= self.recipe.checkpoint.seconds
         late, stop = self.world.agree((late, self.stop_requested()))
-        if settled and (late or stop):
+        if late or stop:
             self.checkpoint(optimizer)
-        if settled and stop:
+        if stop:
             raise Stopped(str(self.directory))
