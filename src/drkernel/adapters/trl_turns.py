@@ -32,10 +32,10 @@ ours to the loss."""
 class TurnGRPOTrainer(GRPOTrainer):
     """``GRPOTrainer`` whose rollout and rewards are drkernel's.
 
-    ``methods`` holds the learner's keys that TRL has no counterpart of (``advantage``, ``rejection``, ``rejected``,
-    ``infra_errors``, ``mask_void_turns``), as in a recipe; everything else is TRL's. Methods that need Σπ² or
-    log-probabilities (OTB) are refused. The rows of a group must be played by one process:
-    ``per_device_train_batch_size`` times ``steps_per_generation`` a multiple of ``num_generations``.
+    ``methods`` holds the learner's keys that TRL has no counterpart of (``advantage``, ``rejection``,
+    ``mask_void_turns``), as in a recipe; everything else is TRL's. Methods that need Σπ² or log-probabilities (OTB) are
+    refused. The rows of a group must be played by one process: ``per_device_train_batch_size`` times
+    ``steps_per_generation`` a multiple of ``num_generations``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TurnGRPOTrainer(GRPOTrainer):
         **options: Any,
     ):
         chosen = dict(methods or {})
-        if strange := set(chosen) - {"advantage", "rejection", "rejected", "infra_errors", "mask_void_turns"}:
+        if strange := set(chosen) - {"advantage", "rejection", "mask_void_turns"}:
             raise ConfigError(f"methods: {', '.join(sorted(strange))}: TRL has its own, or none")
         self.learner = LearnerConfig.model_validate({"mismatch": [], **chosen})
         check_methods(self.learner)

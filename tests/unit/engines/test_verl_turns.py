@@ -25,7 +25,7 @@ ADVANTAGES = (
 SETTINGS = (
     {},
     {"rejection": {"name": "prs"}},
-    {"rejection": {"name": "prs"}, "rejected": "erase", "mismatch": {"name": "tis_token"}},
+    {"rejection": {"name": "prs"}, "mismatch": {"name": "tis_token"}},
     {"mismatch": {"name": "tis_sequence"}, "mask_void_turns": True, "aggregation": "token_mean"},
     {"mismatch": [], "aggregation": "seq_mean_token_mean"},
     {"mismatch": {"name": "mrs", "options": {"bounds": (0.9, 1.1)}}, "aggregation": "seq_mean_token_sum"},

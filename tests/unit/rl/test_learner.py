@@ -167,13 +167,6 @@ def test_a_fixed_scale_is_that_of_the_plan_however_many_turns_were_played(policy
         assert halves._update(prepared, [0], 0.0)[0]["grad_norm"] == pytest.approx(2 * alone["grad_norm"], rel=1e-4)
 
 
-def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):
-    learner = make_learner(policy, rejection={"name": "prs"}, rejected="erase")
-    prepared, _ = learner._prepare(worked_example(policy), seed=1)
-    assert prepared.advantages_BT[0::2, 0].tolist() == pytest.approx([-1.25, 2.5, -1.25])
-    assert prepared.advantages_BT[1::2, 0].tolist() == pytest.approx([0.0, 2.5, -2.5])
-
-
 def test_mismatch_is_judged_over_all_turns_of_a_trajectory_before_rejection(policy):
     """A mismatch that lies in a turn which PRS rejects still rejects its trajectory: order and span of the code."""
     trajectories = worked_example(policy)
@@ -203,10 +196,9 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
     learner = make_learner(policy, advantage={"name": "otb", "options": options}, rejection={"name": "prs"})
     prepared, _ = learner._prepare(worked_example(policy), seed=1)
     without = worked_example(policy)
-    alone = without[0].turns[1].model_copy(update={"reward": None})
-    without[0] = with_turns(without[0], without[0].turns[0], alone)
-    dropped, _ = make_learner(policy, advantage="otb", infra_errors="turn")._prepare(without, seed=1)
-    same = torch.allclose(prepared.advantages_BT[3::2], dropped.advantages_BT[3::2])
+    without[0] = with_turns(without[0], without[0].turns[0])
+    dropped, _ = make_learner(policy, advantage="otb")._prepare(without, seed=1)
+    same = torch.allclose(prepared.advantages_BT[3::2], dropped.advantages_BT[2::2])
     assert same == (rejected == "leave")
 
 

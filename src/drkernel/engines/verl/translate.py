@@ -71,7 +71,7 @@ TRANSLATED = (
 """Keys with counterparts among verl's."""
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
-    "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
+    "rl.learner.mask_void_turns", "rl.learner.aggregation",
     "rl.learner.scale", "rollout.shape",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""

@@ -3,9 +3,8 @@
 The order is that of the released code of Dr. Kernel: rewards, mismatch between sampler and trainer (over all graded
 turns: which tokens train, with what weight), rejection (which turns train), advantages over *all* graded turns, loss
 over what was kept. A rejected turn leaves only the loss: its reward still counts in returns and baselines. A void turn
-(``mask_void_turns``) leaves all of it before the first step, and so does a trajectory that the grader failed
-(``infra_errors``). Every method is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn,
-[B, T] per token.
+(``mask_void_turns``) leaves all of it before the first step, and so does a trajectory that the grader failed. Every
+method is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
 """
 
 from __future__ import annotations
@@ -57,16 +56,6 @@ class LearnerConfig(Config):
     )
     rejection: tuple[Method, ...] = Field(
         (), description="one after the other, each on what those before it left: prs, uninformative (rollout.refill)"
-    )
-    rejected: Literal["mask", "erase"] = Field(
-        "mask",
-        description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
-        "place in the groups ('erase': biases earlier turns too, docs/rl.md)",
-    )
-    infra_errors: Literal["trajectory", "turn"] = Field(
-        "trajectory",
-        description="what leaves loss, groups and returns where the grader failed: the whole trajectory (released "
-        "code), or that turn alone (biases earlier turns, docs/rl.md)",
     )
     mask_void_turns: bool = Field(
         False,
@@ -140,8 +129,6 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         before_B, left_B, kept_B = left_B, left_B & stay_B, kept_B & stay_B
         batch = dataclasses.replace(batch, keep_B=left_B)
         quality |= _quality(method.name, batch.rewards_B, before_B, left_B)
-    if config.rejected == "erase":
-        batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
     advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
     if (weights_B := batch.weights()) is not None:
@@ -182,7 +169,7 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     """Return the batch with only those turns valid that take part in anything, and the shares of the graded turns that
     do not, by cause."""
     graded_B = batch.valid_B.bool()
-    whole_B = batch.whole() if config.infra_errors == "trajectory" else graded_B
+    whole_B = batch.whole()
     void_B = torch.zeros_like(whole_B)
     if config.mask_void_turns:
         void_B = void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
