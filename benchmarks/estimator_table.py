@@ -5,7 +5,8 @@
     python benchmarks/estimator_table.py --write docs/results          all of them, with page and pictures
     python benchmarks/estimator_table.py --share 0/2         every second part alone, for a second process beside it
 
-Tasks, plans and judge are those of contrib/trees/miniature.py. The 860 plans of its 16 tasks, one answer for each way
+A *plan* names what goes into an answer's one kernel (all operations, a part, one: PyTorch does the others), its block
+size and its warps; the program teacher writes the module. The 860 plans of 16 of its tasks, one answer for each way
 to be wrong and a cheat are graded by the real judge, and again by one without checks; verdicts stay in ``--out``
 (some 20 minutes, once). The policy is a table of logits. A first answer is a plan or a mistake; a later one is an
 *edit* of the answer that the conversation shows (``EDITS``), and its row of the table is what the verdict said of
@@ -27,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import sys
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -41,9 +42,10 @@ from matplotlib import pyplot as plt
 from torch import Tensor
 
 from drkernel.base.files import replacing
-from drkernel.config import load_config
 from drkernel.digest import module_digest
-from drkernel.gym.request import EvalRequest
+from drkernel.gym.pools.local import LocalPool
+from drkernel.gym.pools.remembered import RememberingPool
+from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import BLOCKS, TILES, WARPS, Flaw, Style, can_have, write_answer
@@ -51,14 +53,11 @@ from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.maths.rejection import void_turns
 from drkernel.rl.run import registry
 from drkernel.rl.run.learner import LearnerConfig, give_credit
-from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.verdict import Verdict
 from surveys import markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-from contrib.trees.miniature import DEPTHS, in_block  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------- what is asked
 
@@ -72,6 +71,13 @@ NOISE = 0.25
 FLAWS: tuple[Flaw, ...] = ("bad_mask", "compile_error", "forgotten_step", "stale")
 EDITS = ("repeat", "deeper", "shallower", "wider", "narrower", "more warps", "fewer warps", *FLAWS)
 SHOWN = ("wrong", "cheat", "lazy", "partial", "partial, 1.2x", "whole", "whole, 1.2x")
+DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
+"""how much of a problem an answer puts into its kernel"""
+TASKS = 16
+SETTINGS = EvalSettings(
+    device="sim:h200", profile=None, checked_bytes=1 << 20, checked_flops=1e7, checks=2, deadline_s=60, seed=0,
+    other_calls=False,
+)  # fmt: skip
 WEIGHTED = {"correct_weight": 1.0, "speedup_weight": 1.0, "coverage_weight": 1.0}
 """the paper's reward (Eq. 8)"""
 
@@ -249,6 +255,14 @@ class Plan(NamedTuple):
     warps: int
 
 
+def in_block(problem: TeacherProblem, depth: Flaw | None) -> str:
+    """What decides the block size of such an answer: a ``tile``, a ``row``, or a ``block`` of elements."""
+    source = write_answer(problem, Style(block=7, tile=5), depth)
+    launch = re.search(r"\bB=(\d+|triton\.next_power_of_2\(n\)), num_warps=", source)
+    assert launch is not None, "every answer has a launch"
+    return {"7": "block", "5": "tile"}.get(launch[1], "row")
+
+
 def plans_of(problem: TeacherProblem) -> list[Plan]:
     """All plans of a task."""
     depths = [depth for depth in DEPTHS if depth is None or can_have(problem, depth)]
@@ -271,14 +285,12 @@ Verdicts = list[dict[tuple[Plan, bool], Verdict]]
 @cache
 def graded(store: Path) -> Verdicts:
     """Grade all answers, or read their verdicts."""
-    recipe = load_config(Recipe, ROOT / "contrib" / "trees" / "miniature.yaml")
-    pool = make_pool(recipe.model_copy(update={"pool": recipe.pool.model_copy(update={"cache_file": str(store)})}))
-    settings = recipe.episode.settings
-    judges = {False: settings, True: settings.model_copy(update={"unsafe_no_checks": True})}
+    pool = RememberingPool(LocalPool(), store)
+    judges = {False: SETTINGS, True: SETTINGS.model_copy(update={"unsafe_no_checks": True})}
 
     async def everything() -> Verdicts:
         found: Verdicts = []
-        for problem in generate_problems("train", recipe.train_tasks.count, recipe.train_tasks.seed):
+        for problem in generate_problems("train", TASKS, 0):
             task, flaws = make_task(problem), [flaw for flaw in FLAWS if can_have(problem, flaw)]
             keys = [(p, naive) for p in plans_of(problem) + [Plan(flaw, None, 4) for flaw in flaws] for naive in judges]
             asked = [EvalRequest(task=task, candidate=source_of(problem, p), settings=judges[n]) for p, n in keys]

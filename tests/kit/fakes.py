@@ -60,18 +60,15 @@ class FakePool:
 def write_rows(path: Path, count: int = 60) -> Path:
     """Conversations whose first answers are lazy, fused or broken in equal parts."""
     from drkernel.episode.episode import EpisodeConfig
-    from drkernel.episode.renderer import task_prompt
+    from drkernel.episode.renderer import Prompts
     from drkernel.rl.data.teacher.problem import generate_tasks
 
-    settings = EpisodeConfig().settings
+    prompts, settings = Prompts.load("compact"), EpisodeConfig().settings.model_copy(update={"profile": None})
     with open(path, "w") as file:
         for index, task in enumerate(generate_tasks("train", count, 0)):
             first = (LAZY, FUSED, BROKEN)[index % 3]
             messages = [
-                {
-                    "role": "user",
-                    "content": task_prompt(task, settings.model_copy(update={"profile": None}), "compact"),
-                },
+                {"role": "user", "content": prompts.opening(task, settings)[-1].content},
                 {"role": "assistant", "content": first},
                 {"role": "user", "content": "Improve ModelNew."},
                 {"role": "assistant", "content": (FUSED, LAZY)[index % 2]},

@@ -264,11 +264,6 @@ def _with_timed(line: str, own: str) -> str:
     return line if code == own.partition("#")[0].rstrip() else f"{code}  # timed at {value}\n"
 
 
-def task_prompt(task: Task, settings: EvalSettings, prompts: str = "full") -> str:
-    """Return the user message that opens a conversation about ``task``."""
-    return Prompts.load(prompts).opening(task, settings)[-1].content
-
-
 def _directory(path: Path) -> tuple[FeedbackTerms, dict[str, str]]:
     """Return what a directory of prompts says. Raises :class:`ConfigError` for one that holds none."""
     terms = load_config(FeedbackTerms, path / TERMS) if (path / TERMS).is_file() else FeedbackTerms()

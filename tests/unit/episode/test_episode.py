@@ -8,7 +8,7 @@ import pytest
 from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import Reply, Turn, best_path
-from drkernel.episode.renderer import task_prompt
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig
 from drkernel.task import Task
@@ -104,7 +104,7 @@ async def test_a_task_without_the_profile_is_taken_as_it_is():
 
 
 def test_compact_prompts_are_little_more_than_the_reference():
-    text = task_prompt(TASK, EvalSettings(), "compact")
+    text = Prompts.load("compact").opening(TASK, EvalSettings())[-1].content
     assert "ROWS = 2" in text and len(text) < len(REFERENCE) + 60
 
 
@@ -118,7 +118,7 @@ async def test_compact_observations_are_short():
 
 def test_prompts_speak_of_the_declared_precision_and_the_gpu():
     half = TASK.model_copy(update={"precision": "fp16"})
-    text = task_prompt(half, EvalSettings(device="sim:h200"), "full")
+    text = Prompts.load("full").opening(half, EvalSettings(device="sim:h200"))[-1].content
     assert "fp16" in text and "H200" in text and "sim:" not in text and "$" not in text
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
-from drkernel.episode.renderer import Prompts, task_prompt
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
 from drkernel.verdict import Verdict
 from solve_fakes import make_tasks
@@ -22,7 +22,7 @@ def test_files_replace_the_set_one_by_one(tmp_path):
     prompts = Prompts.load(str(tmp_path))
     system, user = prompts.opening(TASK, EvalSettings())
     assert system.role == "system" and system.content == "You know NVIDIA H200 by heart. $5"
-    assert user.content == task_prompt(TASK, EvalSettings(), "full")
+    assert user.content == Prompts.load("full").opening(TASK, EvalSettings())[-1].content
     assert prompts.after(VERDICT, None, 2, 3).startswith("[2/3] Wrong result.")
     assert prompts.version != Prompts.load("full").version
 
@@ -87,7 +87,10 @@ def test_a_file_of_kernelgym_s_says_what_is_sent(tmp_path):
     prompts = Prompts.load(in_kernelgyms_form(tmp_path))
     system, user = prompts.opening(TASK, EvalSettings())
     assert system.content == "You cost $2."
-    assert user.content == task_prompt(TASK, EvalSettings(), "kernelgym") + "\n\nThink for $5 {first}."
+    assert (
+        user.content
+        == Prompts.load("kernelgym").opening(TASK, EvalSettings())[-1].content + "\n\nThink for $5 {first}."
+    )
     head, rest = prompts.after(VERDICT, None, 1, 3, 0.25).split("\n", 1)
     report, tail = rest.rsplit("\n", 1)
     assert (head, tail) == ("The judge:", "Mend it for $1, {x}.") and json.loads(report)["reward"] == 0.25

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.renderer import task_prompt
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.device import CHECKS, MEANING, alone_on, gpu_name, parse_device, seen_alone, title_of, unchecked
 from drkernel.gym.request import EvalSettings
 from drkernel.sim.spec import get_spec, known_gpus
@@ -18,7 +18,7 @@ def test_a_simulated_gpu_is_told_by_its_full_name(gpu):
     assert device.simulated and device.timing == "modelled" and gpu_name(device) == full
     assert title_of(device) == f"sim:{gpu} {full}"
     settings = EvalSettings(device=f"sim:{gpu}", profile="tiny")
-    assert full in task_prompt(builtin_task("level1/softmax"), settings, "full")
+    assert full in Prompts.load("full").opening(builtin_task("level1/softmax"), settings)[-1].content
 
 
 def test_a_real_gpu():

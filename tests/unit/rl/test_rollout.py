@@ -7,7 +7,7 @@ import pytest
 
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import Reply, Turn
-from drkernel.episode.renderer import task_prompt
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
@@ -57,7 +57,8 @@ def test_a_turn_reads_what_its_policy_shows(context, sequences):
 
 def test_a_conversation_that_would_not_fit_is_shown_less():
     tokenizer = tiny_tokenizer()
-    longest = max(len(tokenizer.prompt_ids(task_prompt(task, EvalSettings(), "compact"))) for task in TASKS)
+    asked = [Prompts.load("compact").opening(task, EvalSettings())[-1].content for task in TASKS]
+    longest = max(len(tokenizer.prompt_ids(text)) for text in asked)
     capacity = longest + 250
     long, _ = rollout("full", turns=12, capacity=capacity)
     cut, _ = rollout({"name": "best", "keep": 8}, turns=12, capacity=capacity)
