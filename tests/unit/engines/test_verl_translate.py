@@ -37,7 +37,6 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
     [
         ("verl.sampler_gpus", 2),
         ("rollout.sampling.stop_at_fence", True),
-        ("rollout.dtype", "int8"),
         ("rl.learner.loss", {"name": "of_a_plugin"}),
         ("rl.learner.schedule", {"name": "cosine", "options": {"total": 7}}),
         ("rl.learner.updates", 3),

@@ -250,13 +250,13 @@ def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path):
     close = {"name": "mrs", "bounds": (1 - 1e-5, 1 + 1e-5)}  # 30 times what a sampler of the same precision differs by
     learner = {"lr": 0.003, "mismatch": close}
     rejected = {}
-    for dtype in ("same", "int8"):
+    for dtype in ("same", "bf16"):
         (tmp_path / dtype).mkdir()
         rl, few = {"steps": 1, "learner": learner}, {"final_tasks": 2, "final_samples": 1}
         recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, sft={"epochs": 3}, rl=rl, evaluation=few)
         train(recipe)
         rejected[dtype] = rows(recipe, "metrics.jsonl")[-1]["mismatch/rejected_token_fraction"]
-    assert rejected["same"] == 0 and rejected["int8"] > 0.5
+    assert rejected["same"] == 0 and rejected["bf16"] > 0.5
 
 
 def test_recipes_that_cannot_work_say_why(tmp_path):

@@ -194,8 +194,6 @@ def _refuse(recipe: Recipe) -> None:
         raise ConfigError(f"rollout.shape {recipe.rollout.shape.name}: not on verl; it needs --engine local")
     if recipe.episode.context.name != "full":
         raise ConfigError(f"episode.context {recipe.episode.context.name}: verl keeps the whole conversation (full)")
-    if recipe.rollout.dtype == "int8":
-        raise ConfigError("rollout.dtype int8: verl's sampler takes 'same' or 'bf16' here")
     if learner.loss.name not in LOSSES:
         raise ConfigError(f"rl.learner.loss {learner.loss.name}: on verl {' and '.join(LOSSES)}")
     if recipe.policy.lora is not None and recipe.policy.lora.dropout:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from drkernel.rl.model.distributed import whole
 
 SUPPORTED = ("qwen3", "qwen2", "llama")
-Weights = Literal["same", "bf16", "int8"]
+Weights = Literal["same", "bf16"]
 
 
 def is_supported(config: Any) -> bool:
@@ -152,12 +152,6 @@ def effective_bias(linear: Any) -> Tensor | None:
     return None if base.bias is None else base.bias.detach()
 
 
-def round_to_int8(weight: Tensor) -> Tensor:
-    """Round ``weight`` to the nearest values that symmetric int8 storage with one scale per row can hold."""
-    scale = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
-    return (weight / scale).round() * scale
-
-
 @dataclass
 class _LeanLayer:
     """One layer's weights, fused for decoding and stored transposed where that is faster."""
@@ -188,7 +182,7 @@ class LeanDecoder:
         self.heads, self.kv = self.config.num_attention_heads, self.config.num_key_value_heads
         self.size, self.eps = head_size(self.config), float(self.config.rms_norm_eps)
         own = model.get_input_embeddings().weight.dtype
-        self.weights, self.dtype = weights, torch.bfloat16 if weights == "bf16" else own
+        self.dtype = torch.bfloat16 if weights == "bf16" else own
         self.device = model.get_input_embeddings().weight.device
         shape = (self.config.num_hidden_layers, 2, rows, self.kv, capacity, self.size)
         self.cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -206,8 +200,6 @@ class LeanDecoder:
         def cast(*tensors: Tensor) -> Tensor:
             parts = [whole(tensor.detach()) for tensor in tensors]
             joined = torch.cat(parts) if len(parts) > 1 else parts[0]
-            if self.weights == "int8" and joined.dim() == 2:
-                joined = round_to_int8(joined)
             return joined.to(self.dtype, copy=True).contiguous()
 
         def norm(owner: Any, name: str) -> Tensor | None:

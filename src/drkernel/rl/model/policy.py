@@ -200,7 +200,7 @@ class Policy:
     def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:
         """Return a decoder over this model's current weights; call its ``refresh(policy.model)`` after updates.
 
-        ``weights``: the trainer's own, or rounded to bf16 or int8, as a fast inference engine would use.
+        ``weights``: the trainer's own, or rounded to bf16, as a fast inference engine would use.
         """
         core = causal_lm(self.model)
         limit = getattr(core.config, "max_position_embeddings", None)

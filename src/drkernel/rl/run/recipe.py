@@ -71,8 +71,8 @@ class RolloutConfig(Config):
     threads: int | None = Field(
         None, ge=1, description="threads of sampling's arithmetic; fewer leave cores to a judge on the same machine"
     )
-    dtype: Literal["same", "bf16", "int8"] = Field(
-        "same", description="the sampler's weights; 'bf16' and 'int8' make a real mismatch with the trainer"
+    dtype: Literal["same", "bf16"] = Field(
+        "same", description="the sampler's weights; 'bf16' makes a real mismatch with the trainer"
     )
     backend: Literal["local", "vllm"] = Field(
         "local", description="who samples in training; vllm: a server started here"
