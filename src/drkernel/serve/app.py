@@ -145,7 +145,7 @@ def _refusals(app: FastAPI, service: Service) -> None:
     @app.exception_handler(QueueFull)
     async def queue_full(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, QueueFull)
-        return refusal(error, 429, min(60.0, error.waiting / max(service.throughput(), 1.0) / 4))
+        return refusal(error, 429, min(60.0, error.waiting / max(service.history.throughput(), 1.0) / 4))
 
 
 def _writable(value: Any) -> Any:
@@ -361,8 +361,8 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
         """Return the data of the live page."""
         return {
             "counts": service.store.counts(),
-            "throughput": service.throughput(),
-            "latency": service.latency(),
+            "throughput": service.history.throughput(),
+            "latency": service.history.latency(),
             "workers": [asdict(worker) for worker in service.workers.values()],
             "draining": service.draining,
             "trouble": await asyncio.to_thread(service.trouble),
@@ -399,11 +399,11 @@ class _Figures:
         for status, number in counts["status"].items():
             verdicts.add_metric([status], number)
         throughput = GaugeMetricFamily("drkernel_throughput", "Verdicts a second over the last minute.")
-        throughput.add_metric([], self.service.throughput())
+        throughput.add_metric([], self.service.history.throughput())
         latency = GaugeMetricFamily(
             "drkernel_latency_seconds", "Seconds from submission to verdict, latest verdicts.", labels=["quantile"]
         )
-        for quantile, seconds in self.service.latency().items():
+        for quantile, seconds in self.service.history.latency().items():
             latency.add_metric([quantile.replace("p", "0.")], seconds)
         slots = GaugeMetricFamily("drkernel_worker_slots", "Slots by worker.", labels=["worker", "kind"])
         done = CounterMetricFamily("drkernel_worker_done", "Evaluations by worker.", labels=["worker"])

@@ -273,7 +273,6 @@ class Service:
         self.draining = False
         self._claim: IO[bytes] | None = None
         self.history = History()
-        self._done_at: deque[float] = deque(maxlen=100_000)
         self.writer = Writer(store)
         self._queue: list[dict[str, Any]] = []
         self._queue_at = -1e9
@@ -458,7 +457,6 @@ class Service:
                 info.note = f"{verdict.error.type}: {verdict.error.message}"[:200]
         if not again:
             now = time.time()
-            self._done_at.append(now)
             self.history.add(now, now - job.submitted, verdict.status)
             await self._tell(job.id)
         return True
@@ -586,17 +584,6 @@ class Service:
             del self.workers[name]
         return held
 
-    def throughput(self, seconds: float = 60.0) -> float:
-        """Return the verdicts per second over the last ``seconds``."""
-        since = time.time() - seconds
-        while self._done_at and self._done_at[0] < since - 60.0:
-            self._done_at.popleft()
-        return sum(at >= since for at in self._done_at) / seconds
-
-    def latency(self) -> dict[str, float]:
-        """Return median and 95th percentile of the seconds from submission to verdict, over the last five minutes."""
-        return self.history.latency()
-
     async def queue(self) -> list[dict[str, Any]]:
         """Return clients with queued or running jobs, the longest queue first; read at most every two seconds."""
         if time.monotonic() - self._queue_at > 2.0:
@@ -659,18 +646,23 @@ class History:
         if len(latest.latencies) < _KEPT:
             latest.latencies.append(latency)
 
-    def rows(self, seconds: float = BIN_S * BINS) -> list[tuple[int, int, int, float, float]]:
-        """Return (start, verdicts, infrastructure errors, median seconds, 95th percentile) of every non-empty bin."""
-        since = time.time() - seconds
+    def rows(self) -> list[tuple[int, int, int, float, float]]:
+        """Return (start, verdicts, infrastructure errors, median seconds, 95th percentile) of the last hour's bins."""
+        since = time.time() - BIN_S * BINS
         return [
             (one.start, one.count, one.failed, round(quantile(one.latencies, 0.5), 4),
              round(quantile(one.latencies, 0.95), 4))
             for one in self._bins if one.start >= since
         ]  # fmt: skip
 
-    def latency(self, seconds: float = 300.0) -> dict[str, float]:
-        """Return median and 95th percentile (seconds) over the last ``seconds``; empty when there was no verdict."""
-        since = time.time() - seconds
+    def throughput(self) -> float:
+        """Return the verdicts per second over the last minute."""
+        return sum(one.count for one in self._bins if one.start >= time.time() - 60) / 60
+
+    def latency(self) -> dict[str, float]:
+        """Return median and 95th percentile of the seconds from submission to verdict over the last five minutes; empty
+        when there was no verdict."""
+        since = time.time() - 300
         values = [value for one in self._bins if one.start >= since - BIN_S for value in one.latencies]
         return {"p50": quantile(values, 0.5), "p95": quantile(values, 0.95)} if values else {}
 
