@@ -41,10 +41,9 @@ import torch
 from matplotlib import pyplot as plt
 from torch import Tensor
 
-from drkernel.base.files import replacing
-from drkernel.digest import module_digest
+from drkernel.base.files import DiskCache, replacing
+from drkernel.digest import module_digest, source_digest
 from drkernel.gym.pools.local import LocalPool
-from drkernel.gym.pools.remembered import RememberingPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
@@ -285,8 +284,15 @@ Verdicts = list[dict[tuple[Plan, bool], Verdict]]
 @cache
 def graded(store: Path) -> Verdicts:
     """Grade all answers, or read their verdicts."""
-    pool = RememberingPool(LocalPool(), store)
+    store.mkdir(parents=True, exist_ok=True)
+    pool, kept, code = LocalPool(), DiskCache(store), source_digest("gym", "sim", "tasks")
     judges = {False: SETTINGS, True: SETTINGS.model_copy(update={"unsafe_no_checks": True})}
+
+    async def verdict_of(request: EvalRequest) -> Verdict:
+        if (text := kept.get(code, request.key)) is None:
+            text = (await pool.evaluate(request)).model_dump_json().encode()
+            kept.put(text, code, request.key)
+        return Verdict.model_validate_json(text)
 
     async def everything() -> Verdicts:
         found: Verdicts = []
@@ -294,7 +300,7 @@ def graded(store: Path) -> Verdicts:
             task, flaws = make_task(problem), [flaw for flaw in FLAWS if can_have(problem, flaw)]
             keys = [(p, naive) for p in plans_of(problem) + [Plan(flaw, None, 4) for flaw in flaws] for naive in judges]
             asked = [EvalRequest(task=task, candidate=source_of(problem, p), settings=judges[n]) for p, n in keys]
-            found.append(dict(zip(keys, [await pool.evaluate(request) for request in asked], strict=True)))
+            found.append(dict(zip(keys, [await verdict_of(request) for request in asked], strict=True)))
         await pool.close()
         return found
 
@@ -577,7 +583,7 @@ def run_parts(out: Path, keys: Sequence[str], share: tuple[int, int]) -> None:
     for number, (path, (setting, block)) in enumerate(todo, 1):
         if path.exists():
             continue
-        found = train(World(graded(out / "verdicts.sqlite"), setting), setting, BLOCK, block)
+        found = train(World(graded(out / "verdicts"), setting), setting, BLOCK, block)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **found)  # type: ignore[arg-type]
@@ -653,7 +659,7 @@ def plot(path: Path, key: str, found: dict[str, Figures]) -> None:
 
 def refused(key: str, out: Path) -> str:
     """Why a question about laziness cannot be asked; nothing where it can."""
-    lazy = what_pays(graded(out / "verdicts.sqlite"), QUESTIONS[key].setting({}).lazy)[1]
+    lazy = what_pays(graded(out / "verdicts"), QUESTIONS[key].setting({}).lazy)[1]
     return f"{key}: refused, lazy answers pay {lazy:.2f} times PyTorch: nothing tempts to them\n" * (lazy < 1.0)
 
 
@@ -665,9 +671,7 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
     middle, _, tail = rest.partition(MARKS[1])
     parts = (part.partition("\n") for part in middle.split("\n## ")[1:])
     kept = {title: text.partition("\n`python")[0].strip() for title, _, text in parts}
-    blocks = {
-        "What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{what_pays(graded(out / 'verdicts.sqlite'))[0]}"
-    }
+    blocks = {"What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{what_pays(graded(out / 'verdicts'))[0]}"}
     rows = [HEAD]
     for key in keys:
         question, found = QUESTIONS[key], collect(out, key)
@@ -696,7 +700,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if args.list or args.pays:
         asked = (f"{key}: {q.title}\n    {q.claim}\n    {', '.join(q.settings())}" for key, q in QUESTIONS.items())
-        print("\n".join(asked) if args.list else what_pays(graded(args.out / "verdicts.sqlite"))[0])
+        print("\n".join(asked) if args.list else what_pays(graded(args.out / "verdicts"))[0])
         return
     asked_for = args.questions or list(QUESTIONS)
     reasons = {key: refused(key, args.out) for key in asked_for if QUESTIONS[key].laziness}

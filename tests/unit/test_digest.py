@@ -5,10 +5,9 @@ import shutil
 import pytest
 
 from drkernel import digest
-from drkernel.gym.pools.remembered import JUDGING
 
 
-@pytest.mark.parametrize("packages", [("sim",), JUDGING])
+@pytest.mark.parametrize("packages", [("sim",), ("gym", "sim", "tasks")])
 def test_an_edit_of_the_executor_changes_the_keys_and_its_place_does_not(packages, tmp_path, monkeypatch):
     keys = digest.source_digest.__wrapped__
     here, copy = keys(*packages), tmp_path / "elsewhere"

@@ -99,9 +99,6 @@ class PoolConfig(Config):
     kind: Literal["local"] = "local"
     slots: int | None = Field(None, ge=1, description="evaluations at once; None: one a core")
     cache: int = Field(20_000, ge=0, description="verdicts kept for equal requests (used only with a judge seed)")
-    cache_file: str | None = Field(
-        None, description="file that keeps verdicts for other runs, too (used only with a judge seed)"
-    )
 
 
 class CheckpointConfig(Config):
@@ -253,10 +250,4 @@ def make_pool(recipe: Recipe) -> Pool:
     """Open the pool that the recipe asks for; the caller closes it."""
     from drkernel.gym.pools.local import LocalPool
 
-    cache = recipe.pool.cache if recipe.judge_seed is not None else 0
-    pool = LocalPool(slots=recipe.pool.slots, cache=cache)
-    if recipe.pool.cache_file is None or recipe.judge_seed is None:
-        return pool
-    from drkernel.gym.pools.remembered import RememberingPool
-
-    return RememberingPool(pool, Path(recipe.pool.cache_file))
+    return LocalPool(slots=recipe.pool.slots, cache=recipe.pool.cache if recipe.judge_seed is not None else 0)
