@@ -7,9 +7,7 @@ from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import MetaCall, TensorMeta, Unpriced
 from drkernel.sim.cost.transforms import factorisation
 from drkernel.sim.gpu.argument_checks import _check_numbers, _groups
-from drkernel.sim.script import LaunchRow
 from drkernel.sim.spec import get_spec
-from drkernel.sim.sweep import _pairs
 
 H100 = get_spec("h100")
 
@@ -39,14 +37,3 @@ def test_a_vector_is_no_matrix_to_factor():
     vector = TensorMeta((8,), (1,), "float32", 1)
     with pytest.raises(Unpriced, match="1 dimensions"):
         factorisation(MetaCall("linalg_cholesky_ex", "default", (vector,), (vector,), H100))
-
-
-def test_kernels_without_a_namesake_are_paired_with_each_other_alone():
-    def rows(*names: str) -> list[LaunchRow]:
-        return [LaunchRow.model_construct(kernel=name) for name in names]
-
-    found = [
-        (pair.a and pair.a.kernel, pair.b and pair.b.kernel)
-        for pair in _pairs(rows("old", "both"), rows("both", "new", "more"))
-    ]
-    assert found == [("old", "new"), ("both", "both"), (None, "more")]
