@@ -1,4 +1,4 @@
-"""Numbers and shapes that the device refuses, and pairs of launches, by themselves."""
+"""Numbers and shapes that the device refuses, by themselves."""
 
 import pytest
 import torch
