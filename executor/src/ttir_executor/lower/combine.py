@@ -17,7 +17,7 @@ from ttir_executor.lower.emit import WIDTH, vec
 from ttir_executor.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
 from ttir_executor.lower.plan import walk
 from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
-from ttir_executor.ttir.ir import BasicBlock, Op, TTIRError, UnsupportedTTIR, Value
+from ttir_executor.ttir.ir import BasicBlock, Op, Region, TTIRError, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
     from ttir_executor.lower.function import Lowering
@@ -152,9 +152,38 @@ COMBINED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
 
 def count_combined(cost: BlockCost, op: Op) -> None:
     """Add the work of the function that an operation applies to every element."""
-    for inner in walk(op.regions[0]):
+    for inner, times in repeated(op.regions[0]):
         if inner.name in ELEMENTWISE and inner.results:
-            count_elementwise(cost, inner, op.operands[0].type.numel)
+            count_elementwise(cost, inner, op.operands[0].type.numel * times)
+
+
+def repeated(region: Region) -> list[tuple[Op, int]]:
+    """The operations of a function inside an operation, each with how often a call runs it; loops of which the text
+    does not say how long they are count once (:func:`unknown_length`)."""
+    found = []
+    for op in (op for block in region.blocks for op in block.ops):
+        times = _rounds(op)
+        found.append((op, 1))
+        for body in op.regions:
+            found += [(inner, inside * (1 if times is None else times)) for inner, inside in repeated(body)]
+    return found
+
+
+def unknown_length(region: Region) -> bool:
+    """Whether a function inside an operation has a loop whose rounds its text does not say."""
+    return any(_rounds(op) is None for op in walk(region))
+
+
+def _rounds(op: Op) -> int | None:
+    if op.name == "scf.while":
+        return None
+    if op.name != "scf.for":
+        return 1
+    makers = [bound.op for bound in op.operands[:3]]
+    if any(maker is None or maker.name != "arith.constant" for maker in makers):
+        return None
+    first, last, step = (int(maker.attrs["value"]) for maker in makers if maker is not None)
+    return len(range(first, last, step)) if step > 0 else None
 
 
 def _axis(op: Op) -> int:

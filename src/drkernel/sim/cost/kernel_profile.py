@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from ttir_executor.lower.access import counted_bytes
+from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import work_of
 from ttir_executor.lower.plan import blocks_of, is_index_like, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
@@ -119,6 +120,8 @@ class KernelProfile:
 
     blocks: tuple[BlockProfile, ...]
     pressure: tuple[BlockPressure, ...] = field(repr=False)
+    unpriced: str = ""
+    """why its time is a lower bound"""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,10 @@ def profile_of(function: Function) -> KernelProfile:
     blocks = blocks_of(function)
     addresses = address_values(function)
     numbers = {id(block): number for number, block in enumerate(blocks)}
-    return KernelProfile(tuple(_profile(block, addresses, numbers) for block in blocks), block_pressure(function))
+    profiles = tuple(_profile(block, addresses, numbers) for block in blocks)
+    unknown = any(op.name in COMBINED and unknown_length(op.regions[0]) for op in walk(function.body))
+    reason = "a function of a reduction, scan or map has a loop whose rounds are not constant" if unknown else ""
+    return KernelProfile(profiles, block_pressure(function), reason)
 
 
 # ---- instructions
@@ -178,7 +184,7 @@ def _feeds_one_sum(op: Op | None) -> bool:
 
 def lane_instructions(op: Op, addresses: set[int]) -> list[tuple[str, int, float]]:
     """Instructions of one operation, those inside a reduction's function included."""
-    if op.name in COMBINES or op.name == "tt.map_elementwise":
+    if op.name in COMBINED:
         return _combine_lanes(op)
     if op.name in ("tt.load", "tt.store"):
         pointer = op.operands[0].type
@@ -202,9 +208,9 @@ def lane_instructions(op: Op, addresses: set[int]) -> list[tuple[str, int, float
 def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
     """Every element is combined once in its thread; then lanes and warps exchange what is left."""
     inner: Counter[str] = Counter()
-    for each in walk(op.regions[0]):
+    for each, times in repeated(op.regions[0]):
         if each.results:
-            inner.update(instructions(each))
+            inner.update({unit: count * times for unit, count in instructions(each).items()})
     source = op.operands[0].type
     lanes = [(unit, source.numel, float(count)) for unit, count in inner.items()]
     if op.name == "tt.map_elementwise":

@@ -61,9 +61,10 @@ def price_launch(
     registers, frame_bytes = pressure_of(ttir, num_warps * spec.warp_size).registers, None
     if resources is not None and resources.registers is not None:
         registers, frame_bytes = resources.registers, 4 * (resources.spills or 0)
-    return launch_cost(
+    profile = profile_of_text(ttir)
+    cost = launch_cost(
         stats,
-        profile_of_text(ttir),
+        profile,
         num_warps,
         spec,
         l2,
@@ -72,6 +73,7 @@ def price_launch(
         registers=registers,
         frame_bytes=frame_bytes,
     )
+    return cost.without_price(profile.unpriced) if profile.unpriced else cost
 
 
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535

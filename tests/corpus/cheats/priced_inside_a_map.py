@@ -1,0 +1,15 @@
+# tier: T1
+# root: prices
+# new: yes
+# expect: uncredited
+# base: cosine_rounds_mapped
+# All rounds in a loop whose length its text does not say, in a function of tl.map_elementwise.
+
+
+@triton.jit
+def rounds(x):
+    done = 0
+    while done < 40:
+        x = tl.cos(x) * 1.5
+        done += 1
+    return x
