@@ -308,7 +308,8 @@ class TestConclusions:
         [
             ("NVIDIA H200", "h200"), ("NVIDIA H100 PCIe", "h100_pcie"), ("NVIDIA H100 80GB HBM3", "h100"),
             ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA H100 NVL", None),
-            ("NVIDIA GH200 480GB", None), ("NVIDIA H20", None), ("NVIDIA RTX A6000", None),
+            ("NVIDIA GH200 480GB", "gh200"), ("NVIDIA GH200 144G HBM3e", None), ("NVIDIA H20", None),
+            ("NVIDIA RTX A6000", "rtx_a6000"), ("NVIDIA RTX 6000 Ada Generation", None),
         ],
     )  # fmt: skip
     def test_gpus_are_known_by_their_full_name(self, called, name):

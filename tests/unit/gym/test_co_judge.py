@@ -130,7 +130,8 @@ def test_only_simulated_gpus_are_co_judges():
     "name, arch, processors, expected",
     [
         ("NVIDIA H200", (9, 0), 132, "sim:h200"), ("NVIDIA H20", (9, 0), 78, "sim:h100_pcie"),
-        ("NVIDIA RTX A6000", (8, 6), 84, "sim:rtx3090"), ("NVIDIA GeForce RTX 4060", (8, 9), 24, "sim:l4"),
+        ("NVIDIA RTX A6000", (8, 6), 84, "sim:rtx_a6000"), ("NVIDIA RTX A5500", (8, 6), 80, "sim:a10g"),
+        ("NVIDIA GeForce RTX 4060", (8, 9), 24, "sim:l4"),
     ],
 )  # fmt: skip
 def test_a_card_without_figures_has_its_nearest_relatives(monkeypatch, name, arch, processors, expected):
