@@ -67,6 +67,23 @@ LIMITS = """
 - TF32 in some tiles, bf16 in one step of K: wrong by tolerance.
 - a neighbour's or parent's memory, descriptors, sockets, files, System V segments: refused; priorities and limits of
   others are now, too.
+- all rounds in a loop inside the function of a reduction, scan or map, which was priced as one: earned up to 9.7 times;
+  priced by its rounds now, and without a price where they are not constant.
+- rows gathered modulo 64, statistics of half a group, half of a row's maximum, the other of equal values, an input of
+  zeros or an identity left out, one tensor for two, launches on eight streams, sparse and nested outputs: nothing.
+
+Live, against what stands around a grade (2026-11-26):
+
+| attacked | tried | outcome |
+|---|---|---|
+| one zygote for eight | 32 doors: `/proc`, shared memory, sockets, keyring, caches, signals | file locks and \
+watches of libraries were open, refused now; a hint to drop a library's pages is not |
+| the same | seven that fork and fill memory beside an honest one | the same speedup, 4 of 4; 7 to 9 s for 1 s |
+| `drkernel mcp` | paths outside, links, a pipe, 3 GB; `command:`, `agent:`, URLs as references | 18 of 18 refused |
+| terminal | escapes, returns, right-to-left marks in prints, names of weights, errors | shown as text |
+
+Not tried live: the compiled baseline's caches, answers of `command:` and `agent:`, stores of verdicts and of compiled
+kernels, plug-ins.
 
 ## Known limits
 
@@ -84,7 +101,8 @@ LIMITS = """
 - **A host that iterates** on under 128 bytes and sends them back, or on under 1024 and hands over a few numbers, is not
   priced.
 - **Guessing** secret inputs, weights or the order of calls is sometimes right in one call, rarely in all.
-- **A formula that differs only outside of every input drawn** passes
+- **A formula that differs only outside of every input drawn** passes, and need not read what only counts there: `x` for
+  `maximum(x, y - 1000)` gets 2.2 times, its twin 1.6
   ([correctness.md](correctness.md#what-the-comparison-cannot-detect)).
 
 ## Entries

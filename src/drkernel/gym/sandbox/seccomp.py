@@ -46,6 +46,8 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "semget": (64, 190),
     "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "io_setup": (206, 0), "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
+    # what candidates on one machine could tell each other by files that they all may read, or see of each other there
+    "flock": (73, 32), "inotify_init": (253, None), "inotify_init1": (294, 26),
 }  # fmt: skip
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
