@@ -81,9 +81,10 @@ watches of libraries were open, refused now; a hint to drop a library's pages is
 | the same | seven that fork and fill memory beside an honest one | the same speedup, 4 of 4; 7 to 9 s for 1 s |
 | `drkernel mcp` | paths outside, links, a pipe, 3 GB; `command:`, `agent:`, URLs as references | 18 of 18 refused |
 | terminal | escapes, returns, right-to-left marks in prints, names of weights, errors | shown as text |
+| compiled baseline, stores on disk | their folders listed, written, linked, moved; Inductor's settings, environment | \
+refused, the same speedup; `stat` of a guessed path answers |
 
-Not tried live: the compiled baseline's caches, answers of `command:` and `agent:`, stores of verdicts and of compiled
-kernels, plug-ins.
+Not tried live: answers of `command:` and `agent:`, plug-ins.
 
 ## Known limits
 
