@@ -20,7 +20,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.launcher import JobTerms
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.cuda import CudaSession, Trace, read_trace
-from drkernel.sim.spec import get_spec, spec_called
+from drkernel.sim.spec import get_spec, own_card, spec_called
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow
 from gym_harness import grade as grade_on
@@ -316,6 +316,18 @@ class TestConclusions:
         """Words of it were looked up: an RTX 4090 was unknown, an H100 PCIe and an NVL taken for the H100."""
         spec = spec_called(called)
         assert (None if spec is None else spec.name) == name
+
+    def test_a_gpu_without_a_card_is_named_with_the_fix(self, monkeypatch, tmp_path):
+        """Its times were held against no floor, and the verdict was silent; a fitted card of its name is known."""
+        monkeypatch.setattr(cuda, "gpu_name", lambda device: "NVIDIA H20")
+        (unchecked,) = cuda.without_floor(SETTINGS)
+        assert unchecked.check == "below_roofline"
+        assert "'NVIDIA H20'" in unchecked.why and "doctor --calibrate" in unchecked.why
+        monkeypatch.setattr("drkernel.sim.spec._own", {})
+        monkeypatch.setenv("DRKERNEL_CARDS", "{}")
+        (tmp_path / "mine.yaml").write_text("base: h100\nfields: {full_name: NVIDIA H20, hbm_bandwidth: 4.0e12}\n")
+        own_card(tmp_path / "mine.yaml")
+        assert cuda.without_floor(SETTINGS) == [] and spec_called("NVIDIA H20").hbm_bandwidth == 4.0e12
 
 
 @pytest.mark.gpu

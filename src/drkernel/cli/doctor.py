@@ -140,6 +140,7 @@ def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
             times = CalibrationTimes.model_validate_json(recorded.read_text(encoding="utf-8"))
         start = base_card(times.gpu, base)
         card, rows = fit(start, times.seconds)
+        card = card.model_copy(update={"full_name": times.gpu})  # with --base it is another than the built-in one's
         target.write_text(card_text(start, card, rows, times.where), encoding="utf-8")
         name = own_card(target)
     except (OSError, ValueError, RuntimeError) as error:

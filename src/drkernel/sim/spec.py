@@ -215,11 +215,12 @@ def _in_host(spec: GPUSpec, host: str) -> GPUSpec:
 
 
 def spec_called(full_name: str) -> GPUSpec | None:
-    """Return the built-in card of a GPU by what ``torch.cuda.get_device_name`` calls it, None when there is none.
+    """Return the card of a GPU by what ``torch.cuda.get_device_name`` calls it, a built-in one first; None without one.
 
     A card of a similar name may be another: an H100 PCIe has 60% of an H100's bandwidth.
     """
-    return next((spec for spec in map(_load, _shipped()) if spec.full_name == full_name), None)
+    known = [*map(_load, _shipped()), *_own_cards().values()]
+    return next((spec for spec in known if spec.full_name == full_name), None)
 
 
 OWN_CARDS = "DRKERNEL_CARDS"

@@ -63,12 +63,13 @@ def calibrate(*args: object) -> subprocess.CompletedProcess:
 
 def test_a_card_is_written_from_recorded_times_and_used(times, tmp_path: Path):
     recorded, target = tmp_path / "times.json", tmp_path / "mine.yaml"
-    recorded.write_text(json.dumps({"gpu": BASE.full_name, "where": "a test", "seconds": times}))
-    done = calibrate(target, "--recorded", recorded)
+    recorded.write_text(json.dumps({"gpu": "NVIDIA Q1", "where": "a test", "seconds": times}))
+    done = calibrate(target, "--recorded", recorded, "--base", "h100")
     assert done.returncode == 0, done.stderr
     assert "copy of 1 GiB" in done.stdout and f"sim:{target}" in done.stdout
     assert "# hbm_efficiency: 0.9 built in, 0.83 fitted" in target.read_text()
     card = get_spec(own_card(target))
+    assert card.full_name == "NVIDIA Q1", "the built-in card's name: nothing found it by the GPU's"
     assert card.hbm_efficiency == pytest.approx(0.83, rel=0.01) and "a test" in card.sources["hbm_efficiency"]
 
 

@@ -43,7 +43,7 @@ from drkernel.gym.judge.contribution import (
 )
 from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
-from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure
+from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure, without_floor
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
@@ -241,7 +241,9 @@ class Trial:
                     self._judge(side)
             finally:
                 # only now is the candidate's language known
-                self.facts.not_checked = tuple(unchecked(self.session.device, self.session.observes))
+                self.facts.not_checked = (
+                    *unchecked(self.session.device, self.session.observes), *without_floor(self.settings)
+                )  # fmt: skip
                 self.facts.coverage_source = self.session.observes.get("launches")
                 self.facts.sandbox = self.session.report()
                 self.facts.stdout = said + self.session.stdout()

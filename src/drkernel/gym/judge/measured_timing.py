@@ -30,7 +30,7 @@ from drkernel.gym.session.protocol import OpensSessions, SessionError, TimedCall
 from drkernel.sim.spec import GPUSpec, spec_called
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
-from drkernel.verdict import CandidateError, Finding, Profile, Speedup, Timing
+from drkernel.verdict import CandidateError, Finding, NotChecked, Profile, Speedup, Timing
 
 RESAMPLES = 1000
 CLOCK_SLACK = 1.5
@@ -149,6 +149,11 @@ SET_BYTES, MOST_SETS = 32 << 20, 50
 FLUSH_BYTES = 512 << 20
 """Written before each call; more than any GPU's caches hold."""
 PROFILED_CALLS = 3
+FLOOR = "below_roofline"
+"""the finding that needs a card of the GPU's name"""
+UNKNOWN_CARD = (
+    "fit one with `drkernel doctor --calibrate card.yaml --base NEAREST` and give it by `--co-judge sim:card.yaml`"
+)
 FLOOR_SLACK = 0.8
 """A time below this share of the roofline floor is refused; the margin allows for the clock's error."""
 WRAPPERS = {
@@ -334,6 +339,14 @@ def _conclude(
     if floor is not None and seconds < FLOOR_SLACK * floor <= reference_seconds:
         found.findings.append(show.below_roofline(seconds, floor))
     return found
+
+
+def without_floor(settings: EvalSettings) -> list[NotChecked]:
+    """What no time of a GPU without a card is held against, and why."""
+    name = gpu_name(settings.place)
+    if settings.place.simulated or spec_called(name) is not None:
+        return []
+    return [NotChecked(check=FLOOR, why=f"no card is called {name!r}; {UNKNOWN_CARD}")]
 
 
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:

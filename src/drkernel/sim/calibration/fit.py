@@ -133,6 +133,8 @@ def _note(probe: Probe, base: GPUSpec, spec: GPUSpec, measured: float, modelled:
 def card_text(base: GPUSpec, spec: GPUSpec, rows: list[Fitted], where: str) -> str:
     """The YAML of the fitted card, for ``--device sim:FILE.yaml``. ``where``: GPU, host and date of the timings."""
     card: dict[str, dict[str, object]] = {"citations": {"measured": f"drkernel doctor --calibrate, {where}"}}
+    if spec.full_name != base.full_name:
+        card["fields"] = {"full_name": {"value": spec.full_name, "source": "measured"}}
     for row in rows:
         part, _, unit = row.field.partition(".")
         entry = {"value": float(f"{row.after:.4g}"), "source": "measured"}
