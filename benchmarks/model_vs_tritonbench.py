@@ -72,9 +72,10 @@ class Row:
         return math.log(max(self.priced[0], 1e-9) / self.measured)
 
 
-def chosen(file: str) -> bool:
-    """Whether constants may be chosen by looking at a file's rows."""
-    return hashlib.sha256(file.encode()).digest()[0] % 2 == 0
+def in_half(file: str, half: str) -> bool:
+    """Whether a file belongs to the half: constants may be chosen by looking at rows of ``chosen`` files."""
+    even = hashlib.sha256(file.encode()).digest()[0] % 2 == 0
+    return half == "all" or even == (half == "chosen")
 
 
 # ---- running
@@ -155,7 +156,7 @@ def _module(folder: Path, side: str, name: str) -> Any:
     return module
 
 
-def run_all(folder: Path, run: Path, only: str, limit: float, again: bool) -> None:
+def run_all(folder: Path, run: Path, only: str, half: str, limit: float, again: bool) -> None:
     """Run the files that have no answer yet, each in a process of its own."""
     import torch  # noqa: F401, shared by all children
     import triton  # noqa: F401
@@ -170,7 +171,7 @@ def run_all(folder: Path, run: Path, only: str, limit: float, again: bool) -> No
                 name = path.name.partition(".")[0]
                 key = f"{side}/{name}"
                 done = key in answers and not (again and (answers[key].get("error") or answers[key].get("failed")))
-                if done or only not in key:
+                if done or only not in key or not in_half(name, half):
                     continue
                 started = time.monotonic()
                 work = partial(run_file, folder, side, name, device, run / _trace(key))
@@ -198,11 +199,7 @@ def rows_of(folder: Path, run: Path, only: str, half: str) -> Iterator[Row]:
         for path in sorted((folder / "performance_metrics" / f"perf_{side}" / "golden_results").glob("*.json")):
             name = path.name.partition(".")[0]
             trace = run / _trace(f"{side}/{name}")
-            if (
-                only not in f"{side}/{name}"
-                or not trace.exists()
-                or (half != "all" and chosen(name) != (half == "chosen"))
-            ):
+            if only not in f"{side}/{name}" or not trace.exists() or not in_half(name, half):
                 continue
             recorded: dict[str, list[Any]] = defaultdict(list)
             for size, depends, events in pickle.loads(trace.read_bytes()):
@@ -290,7 +287,7 @@ def main() -> None:
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        run_all(options.folder.resolve(), options.run, options.only, options.limit, options.again)
+        run_all(options.folder.resolve(), options.run, options.only, options.half, options.limit, options.again)
     gc.disable()
     rows = list(rows_of(options.folder, options.run, options.only, options.half))
     if options.rows:

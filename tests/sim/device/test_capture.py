@@ -1,5 +1,7 @@
 """Unmodified Triton host code on the simulated device: every way to launch, and what is recorded of it."""
 
+from functools import partial
+
 import pytest
 import torch
 import triton
@@ -337,9 +339,10 @@ def test_launch_hooks_of_the_runtime(dev):
 
 def test_do_bench_gives_modelled_milliseconds(dev):
     x, y, out = operands(1 << 16)
-    milliseconds = triton.testing.do_bench(lambda: add_kernel[(64,)](x, y, out, 1 << 16, BLOCK=1024), warmup=1, rep=2)
-    launch = dev.launches[-1]
-    assert milliseconds == pytest.approx(launch.seconds * 1e3, rel=0.5)
+    call = partial(add_kernel[(64,)], x, y, out, 1 << 16, BLOCK=1024)
+    milliseconds = triton.testing.do_bench(call, warmup=1, rep=2)
+    assert milliseconds == pytest.approx((dev.launches[-1].seconds + dev.spec.event_overhead) * 1e3, rel=1e-6)
+    assert triton.testing.do_bench_cudagraph(call) == pytest.approx(dev.launches[-1].seconds * 1e3, rel=1e-6)
 
 
 def test_the_driver_answers_what_tutorials_ask(dev):

@@ -86,14 +86,14 @@ class SimDriver:
         """Return the type unchanged: no launcher is generated, so no type is translated."""
         return ty
 
-    def get_benchmarker(self, *, settled: bool = False) -> Callable[..., Any]:
+    def get_benchmarker(self, *, settled: bool = False, events: bool = True) -> Callable[..., Any]:
         """Return autotune's clock, with the signature of ``triton.testing.do_bench``: modelled milliseconds of one
         call.
 
         The model has no noise, so one call after one L2 flush suffices, whatever the number of repetitions requested.
         ``settled``: measure a second call where the first did what it does only once, as Triton's own benchmark does,
-        which runs the call before it measures. Kernels are launched for their times: a tuner's need no results, a
-        benchmark's are made when something looks at them.
+        which runs the call before it measures. ``events``: two stand around the call and take time. Kernels are
+        launched for their times: a tuner's need no results, a benchmark's are made when something looks at them.
         """
 
         def do_bench(
@@ -114,6 +114,8 @@ class SimDriver:
                 if settled and clock.first_times != before:
                     elapsed = clock._milliseconds(call, grad_to_none or ())
             clock.first_times += 1
+            if events and elapsed:
+                elapsed += clock.spec.event_overhead * 1e3
             if quantiles is not None:
                 return [elapsed] * len(quantiles) if len(quantiles) > 1 else elapsed
             return [elapsed] if return_mode == "all" else elapsed
@@ -437,9 +439,10 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
         return SimKernel(source, own, backend.parse_options({**(options or {}), **source.parse_options()}))
 
     benchmark = driver.get_benchmarker(settled=True)
+    without_events = driver.get_benchmarker(settled=True, events=False)
 
     def do_bench_cudagraph(call: Any, rep: float = 20, *args: Any, **kwargs: Any) -> Any:
-        return benchmark(call, 25, rep, *args, **kwargs)
+        return without_events(call, 25, rep, *args, **kwargs)
 
     own_caches = _caches_of(f"sim:{driver.spec.name}")
     replaced: list[tuple[Any, str, Any]] = [
