@@ -10,11 +10,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
-from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
+from drkernel.gym.judge.seen import (
+    BETWEEN,
+    LOADED,
+    PRODUCTS,
+    STORED,
+    UPDATES,
+    WHOLE,
+    Launched,
+    Seen,
+    Signature,
+    asked,
+    kept,
+)
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -288,31 +300,59 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     faster = own.work.flops / one.work.flops >= FASTER * least_growth(own.work, one.work)
     if not faster and own.work.flops_per_byte < INTENSE:
         return  # it grows with the bytes, which tell more: at few elements most of a tile's operations are padding
-    here = {unit: count / own.work.flops for unit, count in _arithmetic(own.seen).items()}
-    there = {unit: count / one.work.flops for unit, count in _arithmetic(one.seen).items()}
+    here, there = _shares(_arithmetic, own.seen, own.work), _shares(_arithmetic, one.seen, one.work)
     done, doing = sum(there.values()), sum(here.values())
     kept = one.live if own.work.discards else 1.0  # a kernel skips what a mask discards
     if doing < AGREEING * min(done, kept):
-        expected = _extrapolated(own, same)
+        expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])
         if expected is None:
             expected = left * min(done, kept)
         if doing < expected:
             yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
     least = PADDING * kept / max(1.0, done)
-    for unit, share in there.items():
+    for unit, share in there.items() if one.kept_rows else ():
         asked = UNPADDED if unit == PYTORCH and not own.work.discards else least
-        if one.kept_rows and share >= MAIN * done and here.get(unit, 0.0) < asked * share:
+        if share >= MAIN * done and here.get(unit, 0.0) < asked * share:
             yield f"{here.get(unit, 0.0):.1%} of the reference's arithmetic in {unit}; {share:.1%} where it was checked"
+    if not one.kept_rows:
+        yield from _of_products(own, same, PADDING * kept)
 
 
-def _extrapolated(own: OwnCall, same: Sequence[Exercise]) -> float | None:
-    """The least share of the reference's arithmetic that is to be expected at the task's own sizes, from the two
-    largest that were checked; None where there is but one, or they are no larger than a tile.
+def _of_products(own: OwnCall, same: Sequence[Exercise], least: float) -> Iterator[str]:
+    """Products stay in their units; beside longer sums what vector units do is less.
+
+    The share that counts is that of the size where least of all is padding, which may be of another unit.
+    """
+    here, asked = _shares(_products, own.seen, own.work), dict[str, float]()
+    for one in same:
+        assert one.work is not None
+        there, done = (_shares(count, one.seen, one.work) for count in (_products, _arithmetic))
+        whole = max(1.0, sum(done.values()))
+        asked |= {
+            unit: max(least * share / whole, asked.get(unit, 0.0))
+            for unit, share in there.items()
+            if share >= MAIN * whole
+        }
+    for unit, share in asked.items():
+        if here.get(unit, 0.0) < share:
+            expected = _extrapolated(own, [(one, _products(one.seen)[unit]) for one in same])
+            if expected is None or here.get(unit, 0.0) < expected:
+                yield f"{here.get(unit, 0.0):.1%} of the reference's arithmetic in {unit}; {share:.1%} is expected"
+
+
+def _shares(count: Callable[[Seen], Counter[str]], call: Seen, work: ReferenceWork) -> dict[str, float]:
+    """What a call does in each unit, over the reference's arithmetic."""
+    return {unit: amount / work.flops for unit, amount in count(call).items()}
+
+
+def _extrapolated(own: OwnCall, counted: Sequence[tuple[Exercise, float]]) -> float | None:
+    """The least share of the reference's arithmetic that is to be expected at the task's own sizes, from what the two
+    largest that were checked do; None where there is but one, or they are no larger than a tile.
 
     With tiles of one size along two axes of n, the share is a + b/n, n being the root of the reference's arithmetic;
     one that falls as 1/n alone is of another algorithm. Where fewer axes grow, this expects too little, not too much.
     """
-    done = {one.work.flops: sum(_arithmetic(one.seen).values()) for one in same if one.work is not None}
+    done = {one.work.flops: count for one, count in counted if one.work is not None}
     if len(done) < 2:
         return None
     (less, before), (more, after) = sorted(done.items())[-2:]
@@ -331,6 +371,15 @@ def _arithmetic(call: Seen) -> Counter[str]:
         for unit, count in launched.work.items():
             if not unit.startswith("bytes") and unit not in ("sfu", WHOLE, UPDATES):
                 found[unit] += count  # type: ignore[assignment]
+    return found
+
+
+def _products(call: Seen) -> Counter[str]:
+    """The part of it that own kernels do for ``tl.dot``."""
+    found: Counter[str] = Counter()
+    for launched in call.launched.values():
+        for unit in {unit for block in launched.blocks for unit in block.work if unit.startswith(PRODUCTS)}:
+            found[unit] += asked(launched.blocks, launched.entered, unit)  # type: ignore[assignment]
     return found
 
 

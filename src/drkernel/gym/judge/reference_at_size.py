@@ -36,7 +36,9 @@ _KEPT = 512
 _COUNTED_ON = "h200"
 """the GPU for drawing inputs and counting work: operators and shapes are the same on all"""
 _MASKS = ("tril", "triu", "masked_fill", "diag")
-_SELECTIONS = ("index", "gather", "slice", "select", "take")
+_TAKEN = ("index", "gather", "take")
+"""operators that keep those elements of their argument that indices name"""
+_SELECTIONS = (*_TAKEN, "slice", "select")
 """operators that keep a part of their argument's elements"""
 _PRODUCTS = (
     "mm",
@@ -257,7 +259,7 @@ HALF = 0.5
 determined"""
 NEVER = -1e4
 """a score with this added gets weight 0, or less"""
-_PARTS = ("tril", "triu", "index", "gather", "diag", "masked_s")
+_PARTS = ("tril", "triu", "diag", "masked_s")
 """operators whose result may be the mask or the remaining values: their shares say nothing"""
 
 
@@ -291,12 +293,13 @@ class _Masks(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.least = min(self.least, _kept(func._schema.name.removeprefix("aten::"), args, kwargs))
+        self.least = min(self.least, _kept(func, args, kwargs))
         return func(*args, **kwargs)
 
 
-def _kept(name: str, args: Any, kwargs: dict[str, Any]) -> float:
+def _kept(func: Any, args: Any, kwargs: dict[str, Any]) -> float:
     """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
+    name = func._schema.name.removeprefix("aten::")
     if name.startswith("masked_fill"):
         return 1.0 - _share(args[1])
     if name.startswith("where"):
@@ -308,7 +311,15 @@ def _kept(name: str, args: Any, kwargs: dict[str, Any]) -> float:
         mask = kwargs.get("attn_mask")
         causal = HALF if any(value is True for value in (*args, *kwargs.values())) else 1.0
         return causal if mask is None else min(causal, _share(mask if mask.dtype == torch.bool else mask > NEVER))
+    if name.startswith(_TAKEN):
+        return _selected(func, args, kwargs)
     return HALF if name.startswith(_PARTS) else 1.0
+
+
+def _selected(func: Any, args: Any, kwargs: dict[str, Any]) -> float:
+    """Share of its first argument's elements that an operator takes."""
+    numbers = torch.arange(args[0].numel()).reshape(args[0].shape)
+    return len(torch.unique(func(numbers, *args[1:], **kwargs))) / max(1, numbers.numel())
 
 
 def _share(mask: torch.Tensor) -> float:

@@ -30,6 +30,8 @@ from ttir_executor.lower.plan import blocks_of
 from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
 
 LOADED, STORED = "bytes loaded", "bytes stored"
+PRODUCTS = "products in "
+"""what a unit does for ``tl.dot``; before the unit's name, in :class:`BlockWork` alone"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class BlockWork:
     parent: int | None
     """the enclosing block; None for the blocks of the function itself"""
     work: Mapping[str, float]
-    """bytes of all lanes of its loads and stores, masked or not, and operations by unit"""
+    """bytes of all lanes of its loads and stores, masked or not, operations by unit, and of products alone"""
 
 
 @lru_cache(maxsize=1024)
@@ -53,7 +55,8 @@ def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
         for unit, numel, count in profile.lanes:
             work[unit] += numel * count  # type: ignore[assignment]
         for dot in profile.dots:
-            work[dot.unit] += dot.operations  # type: ignore[assignment]
+            for unit in (dot.unit, PRODUCTS + dot.unit):
+                work[unit] += dot.operations  # type: ignore[assignment]
         for op in block.ops:
             if op.name in ("tt.load", "tt.store"):
                 work[LOADED if op.name == "tt.load" else STORED] += _nbytes(op)
@@ -73,7 +76,7 @@ def _nbytes(op: Op) -> int:
 
 
 def asked(blocks: Sequence[BlockWork], entered: Mapping[int, float], unit: str) -> float:
-    """Bytes of all lanes of loads or stores, over all executions."""
+    """Bytes of all lanes of loads or stores, or operations, over all executions."""
     return sum(block.work.get(unit, 0.0) * entered.get(number, 0.0) for number, block in enumerate(blocks))
 
 

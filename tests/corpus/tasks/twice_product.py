@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+N = 2048
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.relu(torch.relu(a @ b) @ b)
+
+
+def get_inputs():
+    return [torch.randn(N, N), torch.randn(N, N) / 45.0]
+
+
+def get_init_inputs():
+    return []
