@@ -4,8 +4,8 @@
 
 In one run: what forking a warm process takes, with and without huge pages; the zygote's start; evaluations one after
 another (latency, and its part that is not the candidate's load and calls); evaluations side by side (throughput); and
-the same first call in a fresh Python process, as a ratio. Wall-clock figures want an idle machine; processor time
-(``cpu``: judge, zygote and all children) does not.
+one in a process of its own, as a ratio to importing torch and triton. Wall-clock figures want an idle machine;
+processor time (``cpu``: judge, zygote and all children) does not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import wait
+from pathlib import Path
 
 import psutil
 import torch
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.pools.local import LocalPool
-from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.tasks.builtin import builtin_task
@@ -73,27 +74,11 @@ class ModelNew(nn.Module):
 """,
 }
 
-FRESH = """
-import sys
-import torch
-from drkernel.sim import device
-with device("h200"):
-    torch.set_num_threads(1)
-    namespace = {}
-    source = sys.stdin.read()
-    exec(compile(source, "candidate.py", "exec"), namespace)
-    print(namespace["ModelNew"]().cuda()(torch.zeros(8, device="cuda")).cpu().sum().item())
-"""
-TRIVIAL = "class ModelNew:\n    def __call__(self, x):\n        return x + 1\n"
-TRIVIAL_MODULE = "from torch import nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
-
-
 FORKS = """
 import os, resource
 from drkernel.gym.sandbox import linux
 from drkernel.gym.runner.warm_up import warm_up
-linux.collapse_to_huge_pages, collapse = (lambda: 0), linux.collapse_to_huge_pages
-warm_up()
+warm_up(devices=False)
 def cost(forks=30):
     def used():
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -106,7 +91,7 @@ def cost(forks=30):
         os.waitpid(pid, 0)
     return 1e3 * (used() - start) / forks
 before = cost()
-collapse()
+linux.collapse_to_huge_pages()
 print(before, cost())
 """
 
@@ -198,22 +183,26 @@ def side_by_side(count: int, slots: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def against_fresh_processes(count: int) -> dict[str, float]:
-    """From nothing to the answer of a trivial module's first call: a fresh Python, and a session of a warm gym."""
-    fresh, warm = [], []
+def cold(count: int) -> dict[str, float]:
+    """A ``drkernel eval`` from nothing to its report, in turn with a Python that imports torch and triton."""
+    folder = Path(__file__).parents[1] / "examples" / "softmax"
+    commands = {
+        "cold_eval": [sys.executable, "-m", "drkernel", "eval", folder / "reference.py", folder / "candidate.py"],
+        "imports": [sys.executable, "-c", "import torch, triton"],
+    }
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _ in range(count):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", FRESH], input=TRIVIAL_MODULE, text=True, check=True, capture_output=True)
-        fresh.append(time.perf_counter() - start)
-    with SessionFactory().warm() as factory:
-        for _ in range(5 * count + 5):
-            start = time.perf_counter()
-            with factory.open(EvalSettings()) as session:
-                session.load(TRIVIAL, [], {}, seed=0)
-                session.call([session.put(torch.zeros(8))])
-            warm.append(time.perf_counter() - start)
-    fresh_s, warm_s = statistics.median(fresh), statistics.median(warm[5:])
-    return {"fresh_process_ms": 1e3 * fresh_s, "session_ms": 1e3 * warm_s, "fresh_over_session": fresh_s / warm_s}
+        for name, command in commands.items():
+            start, before = time.perf_counter(), os.times()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            used = sum(os.times()[2:4]) - sum(before[2:4])
+            took[name].append((time.perf_counter() - start, used))
+    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in took.items()}
+    (wall, cpu), (wall_imports, cpu_imports) = medians["cold_eval"], medians["imports"]
+    return {
+        "cold_eval_s": wall, "cold_eval_cpu_s": cpu,
+        "cold_eval_over_imports": wall / wall_imports, "cold_eval_cpu_over_imports": cpu / cpu_imports,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -226,7 +215,7 @@ def main() -> None:
     figures = {
         "cores": float(os.cpu_count() or 1),
         **forks(),
-        **against_fresh_processes(5),
+        **cold(5),
         **one_after_another(options.evals),
         **side_by_side(2 * options.evals, options.slots),
     }

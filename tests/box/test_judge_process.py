@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -147,19 +148,28 @@ def test_judges_share_the_cores(monkeypatch):
         pool.close_now()
 
 
-def test_nothing_is_left_of_a_program_that_is_killed(tmp_path):
+def test_a_judge_has_another_layout_than_runners_and_nothing_is_left_of_a_program_that_is_killed():
     script = """
 import sys, time
 sys.path[:0] = {paths!r}
 from drkernel.gym.pools.local import LocalPool
 pool = LocalPool(1).warm()
-print(pool.health()["judges"][0]["pid"], pool.health()["judges"][0]["zygote_pid"], flush=True)
+print(*(pool.health()["judges"][0][name] for name in ("pid", "nursery_pid", "zygote_pid")), flush=True)
 time.sleep(600)
 """
     program = subprocess.Popen([sys.executable, "-c", script.format(paths=sys.path)], stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     family = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+    judge, devices, runners = [
+        next(
+            line.split("-")[0]
+            for line in Path(f"/proc/{one.pid}/maps").read_text().splitlines()
+            if "libtorch_cpu" in line
+        )
+        for one in family
+    ]
+    assert judge == devices != runners, "the judge is forked where devices are, and not where candidates are"
     program.kill()
     program.wait()
     _, alive = psutil.wait_procs(family, timeout=20)
-    assert len(family) == 2 and not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

@@ -30,8 +30,8 @@ import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
-from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 FOLDER = "DRKERNEL_TEST_FARM"
@@ -209,11 +209,11 @@ def _join_zygote() -> tuple[socket.socket, int]:
 
 def use_in_factories(cold: bool = False) -> None:
     """Have zygotes of this process's own forked, or else started."""
-    from drkernel.gym.pools import shared_zygote
+    from drkernel.gym.pools import judge_process
     from drkernel.gym.runner import launcher
     from drkernel.gym.session import factory
 
-    factory.Launcher = shared_zygote.Launcher = launcher.Launcher if cold else launcher_class()  # type: ignore[misc]
+    factory.Launcher = judge_process.Launcher = launcher.Launcher if cold else launcher_class()  # type: ignore[misc]
 
 
 @cache
@@ -232,40 +232,37 @@ def launcher_class(card: bool = False) -> type:
             with theirs, Path(self._folder, _LOG).open("ab") as log:
                 fds = [theirs.fileno(), log.fileno()]
                 self._process = ForkedProcess(request | {"env": clean_environment()}, fds, _SOCKETS[1])
-            self._pid = self._process.pid
+            self.pid = self._process.pid
             return control
 
     return WarmLauncher
 
 
 def use_in_pools(own_zygote: bool = False) -> None:
-    """Have the pools of this process use the farm's judges, and its zygote unless they are to have their own."""
-    from drkernel.gym.pools import local, shared_zygote
+    """Have the pools of this process use the farm's zygote and judges, unless they are to have their own."""
+    from drkernel.gym.pools import judge_process, local
 
-    zygote, judge = _farm_classes()
-    local.SharedZygote = shared_zygote.SharedZygote if own_zygote else zygote  # type: ignore[misc]
-    local.JudgeProcess = judge  # type: ignore[misc]
+    own = (judge_process.SharedZygote, judge_process.JudgeProcess)
+    local.SharedZygote, local.JudgeProcess = own if own_zygote else _farm_classes()  # type: ignore[misc]
 
 
 @cache
 def _farm_classes() -> tuple[type, type]:
-    from drkernel.gym.pools.judge_process import JudgeProcess
-    from drkernel.gym.pools.shared_zygote import SharedZygote
+    from drkernel.gym.pools.judge_process import JudgeProcess, SharedZygote
 
     class FarmZygote(SharedZygote):
         """The farm's zygote, which all pools of a test run share."""
 
-        def join(self) -> tuple[socket.socket, int | None]:
+        def join(self) -> tuple[socket.socket, Any]:
             self.started = 1
-            return _join_zygote()
+            joined, pid = _join_zygote()
+            return joined, SimpleNamespace(pid=pid)
 
     class FarmJudge(JudgeProcess):
         """A judge forked from a process that has imported everything."""
 
-        def _spawn(self, pipe: int, zygote: int) -> Any:
-            process = ForkedProcess({"do": "judge", "fds": [pipe, zygote], "env": dict(os.environ)}, [pipe, zygote])
-            self._terms["owner"] = process.parent
-            return process
+        def _fork(self, launcher: Any, fds: list[int]) -> Any:
+            return ForkedProcess({"do": "judge", "env": dict(os.environ)}, fds)
 
     return FarmZygote, FarmJudge
 
@@ -468,20 +465,14 @@ def _end(task: Callable[..., None], *args: Any) -> NoReturn:
 
 def _judge(request: dict[str, Any], fds: list[int]) -> None:
     """In a fork: a pool's judge."""
-    os.environ.clear()
-    os.environ.update(request["env"])
     from drkernel.gym.pools.judge_process import serve
 
-    _take_descriptors(request["fds"], fds)
-    pipe = Connection(request["fds"][0])
-    sys.path[:] = pipe.recv()
-    _end(serve, pipe)
+    _take_descriptors([3, 4, 2], fds)
+    _end(serve, 3, 4)
 
 
 def _zygote(request: dict[str, Any], fds: list[int]) -> None:
     """In a fork of what has warmed up: a zygote, and a nursery that is a fork of its own."""
-    from types import SimpleNamespace
-
     from drkernel.gym.runner import nursery, warm_up, zygote
 
     os.chdir("/")
@@ -489,7 +480,7 @@ def _zygote(request: dict[str, Any], fds: list[int]) -> None:
     os.environ.update(request["env"])
     _take_descriptors([1, 2], [os.open(os.devnull, os.O_WRONLY), fds[1]])
     nursery.subprocess = SimpleNamespace(Popen=_ForkedNursery, DEVNULL=None)  # type: ignore[assignment]
-    warm_up.warm_up = lambda: None
+    warm_up.warm_up = lambda devices: None
     if request["card"]:
         import simulated_card
 
@@ -535,18 +526,18 @@ def _take_descriptors(numbers: list[int], fds: list[int]) -> None:
 
 def _keep_zygote(requests: socket.socket) -> None:
     """In a process of its own, as it has a thread: own the zygote that pools join; started when first asked for."""
-    from drkernel.gym.pools import shared_zygote
+    from drkernel.gym.pools import judge_process
 
     use_in_factories()
-    zygote = shared_zygote.SharedZygote()
+    zygote = judge_process.SharedZygote()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 64, 1)
         if not data:
             break
         with socket.socket(fileno=fds[0]) as asker, contextlib.suppress(OSError):
-            joined, pid = zygote.join()
+            joined, started = zygote.join()
             with joined:
-                socket.send_fds(asker, [json.dumps({"pid": pid}).encode()], [joined.fileno()])
+                socket.send_fds(asker, [json.dumps({"pid": started.pid}).encode()], [joined.fileno()])
     zygote.close()
 
 
@@ -557,7 +548,7 @@ def _fork_zygotes(listener: socket.socket, owner: int, zygotes: socket.socket) -
             return
     from drkernel.gym.runner.warm_up import warm_up
 
-    warm_up()
+    warm_up(devices=True)
     task = _Farm(listener, owner, zygotes).serve()
     if task is not None:
         task()
@@ -582,7 +573,7 @@ def _warm_up() -> None:
 
     for module, _ in COMMANDS.values():
         importlib.import_module(f"drkernel.cli.{module}")
-    warm_up()
+    warm_up(devices=True)
     jit.prepare()
     needed_bytes(_REHEARSAL)
     gc.collect()

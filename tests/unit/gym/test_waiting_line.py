@@ -2,7 +2,7 @@
 
 import threading
 
-from drkernel.gym.pools.local import PATIENCE, WaitingLine, WaitingRequest, WarmUp
+from drkernel.gym.pools.local import PATIENCE, WaitingLine, WaitingRequest
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
@@ -29,7 +29,7 @@ def test_a_slot_takes_what_it_knows_then_what_nobody_knows_then_the_first():
     assert taken(line, 0) == "b4"  # who judged it last knows it best
 
 
-def test_nobody_is_passed_over_for_ever_nor_ends_and_warm_ups_at_all():
+def test_nobody_is_passed_over_for_ever_and_an_end_not_at_all():
     line = WaitingLine()
     line.put(work("mine"))
     assert taken(line, 0) == "minex"
@@ -40,11 +40,10 @@ def test_nobody_is_passed_over_for_ever_nor_ends_and_warm_ups_at_all():
         line.put(work("mine", str(number)))
     order = [taken(line, 0) for _ in range(PATIENCE + 1)]
     assert order[-1] == "otherwaits" and order[0] == "mine0"
-    line.put(WarmUp(1))
-    line.put(work("mine", "late"))
-    assert taken(line, 1) == f"mine{PATIENCE}" and isinstance(line.take(0), WarmUp)
     line.put(None)
-    assert [len(line), taken(line, 1), line.take(1)] == [2, "minelate", None]
+    line.put(work("mine", "late"))
+    assert taken(line, 1) == f"mine{PATIENCE}" and line.take(0) is None
+    assert [len(line), taken(line, 1)] == [1, "minelate"]
 
 
 def test_a_slot_waits_for_work_and_clearing_gives_back_the_requests():
@@ -54,7 +53,7 @@ def test_a_slot_waits_for_work_and_clearing_gives_back_the_requests():
     waiting.start()
     line.put(work("a"))
     waiting.join(5)
-    for item in (work("b"), WarmUp(1), work("c"), None):
+    for item in (work("b"), work("c"), None):
         line.put(item)
     assert found == ["ax"] and [one.request.task.id for one in line.clear()] == ["b", "c"] and len(line) == 0
 

@@ -1,20 +1,21 @@
 """A judge in a process of its own: whatever ends it (memory, a crash, a hang) costs one attempt of one evaluation.
 
-The process serves requests one at a time and ends when the pipe to its owner closes, or with the thread that started
-it. Requests are sent pickled (both sides are trusted), verdicts come back as JSON.
+The process is forked on the trusted side of the zygote (nursery.py), serves requests one at a time, and ends when the
+pipe to its owner closes, or with the zygote. Requests are sent pickled (both sides are trusted), verdicts come back as
+JSON.
 
 Verdicts on requests that no judge could evaluate.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,11 +24,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from drkernel.gym.judge.memory import too_large
-from drkernel.gym.pools.shared_zygote import SharedZygote
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.runner.launcher import ZygoteError
+from drkernel.gym.runner.launcher import ForkedJudge, Launcher, ZygoteError
 from drkernel.gym.runner.processes import private_bytes
-from drkernel.gym.sandbox import linux
 from drkernel.sim.spec import card_data, learn_card
 from drkernel.verdict import CandidateError, Status, Verdict
 
@@ -57,20 +56,11 @@ def _verdict_without_judge(request: EvalRequest, status: Status, error: Candidat
     )
 
 
+JUDGES = 8
+"""judges that share a zygote; it forks one job at a time, which takes milliseconds"""
 START_S = 180.0
 KEPT_BYTES = 128 << 20
 """bytes of freed memory that a judge keeps for its next evaluation"""
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
-on a machine that has anything else to do, its own runners and devices included"""
-_BOOT = """
-import sys
-from multiprocessing.connection import Connection
-pipe = Connection(int(sys.argv[1]))
-sys.path[:] = pipe.recv()
-from drkernel.gym.pools.judge_process import serve
-serve(pipe)
-"""
 _REHEARSAL = """
 import torch
 class Model(torch.nn.Module):
@@ -83,6 +73,45 @@ def get_init_inputs():
 """
 
 
+class SharedZygote:
+    """The zygote and nursery of several judges; owned by the pool. Started when the first judge asks for it, and again
+    when it has died. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._launcher: Launcher | None = None
+        self._closed = False
+        self.started = 0
+        """number of times it was started"""
+
+    @property
+    def launcher(self) -> Launcher | None:
+        """The zygote, where one is alive."""
+        launcher = self._launcher
+        return launcher if launcher is not None and launcher.alive else None
+
+    def join(self) -> tuple[socket.socket, Launcher]:
+        """A judge's socket to the zygote, and the zygote. Raises :class:`ZygoteError`."""
+        with self._lock:
+            if self._closed:
+                raise OSError("the pool is closed")
+            if self._launcher is not None:
+                with contextlib.suppress(ZygoteError):  # it has just died, or a while ago
+                    return self._launcher.join(), self._launcher
+                self._launcher.close()
+            self._launcher = Launcher()
+            self.started += 1
+            return self._launcher.join(), self._launcher
+
+    def close(self) -> None:
+        """End it and all of its jobs, for good."""
+        with self._lock:
+            self._closed = True
+            if self._launcher is not None:
+                self._launcher.close()
+                self._launcher = None
+
+
 class JudgeLost(RuntimeError):
     """The judge's process ended or hung; the message says how."""
 
@@ -92,11 +121,10 @@ class JudgeOverMemory(RuntimeError):
 
 
 class JudgeProcess:
-    """The owner's side. Started at the first request, and again after a loss; for use from one thread.
+    """The owner's side. Started at the first request, and again after a loss; evaluates for one thread.
 
-    Only :meth:`kill` and :meth:`end_over_memory` may be called from any thread. ``threads``: torch's intra-operator
-    threads. ``budget``: bytes that one evaluation may take in the judge. ``zygote``: the one that forks its jobs.
-    ``spares``: runners kept ready.
+    :meth:`start`, :meth:`kill` and :meth:`end_over_memory` may be called from any thread. ``threads``: torch's
+    intra-operator threads. ``budget``: bytes that one evaluation may take in the judge. ``spares``: runners kept ready.
     """
 
     def __init__(self, *, threads: int, budget: int, zygote: SharedZygote, spares: int = 1):
@@ -105,7 +133,7 @@ class JudgeProcess:
         """times that the process ended or hung during an evaluation"""
         self.state: dict[str, Any] = {}
         """health of its session factory, as of the last answer"""
-        self._terms = {"threads": threads, "budget": budget, "spares": spares, "owner": os.getpid()}
+        self._terms = {"threads": threads, "budget": budget, "spares": spares}
         self.busy = False
         """an evaluation is under way"""
         self.evaluation = 0
@@ -113,8 +141,8 @@ class JudgeProcess:
         self.idle_bytes = 0
         """memory that the process held before its first evaluation"""
         self._over_memory: str | None = None
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._process: ForkedJudge | None = None
         self._pipe: Connection | None = None
         self._closed = False
 
@@ -125,32 +153,36 @@ class JudgeProcess:
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the process unless it runs (about three seconds). Raises :class:`JudgeLost` when it does not come
-        up."""
-        if self.pid is not None:
-            return
+        """Start the process unless it runs, and with the first one the zygote (about two seconds). Raises
+        :class:`JudgeLost` when it does not come up."""
+        with self._starting:
+            if self.pid is None:
+                self._start()
+
+    def start_quietly(self) -> None:
+        """:meth:`start`; one that fails is tried again with the first request."""
+        with contextlib.suppress(JudgeLost):
+            self.start()
+
+    def _start(self) -> None:
         if self._closed:
             raise JudgeLost("the pool is closed")
-        try:
-            joined, zygote_pid = self._zygote.join()
-        except (ZygoteError, OSError) as error:
-            raise JudgeLost(str(error)) from error
         ours, theirs = socket.socketpair()
-        with theirs, joined:
-            self._process = self._spawn(theirs.fileno(), joined.fileno())
-            terms = {**self._terms, "zygote": joined.fileno(), "zygote_pid": zygote_pid}
+        try:
+            joined, launcher = self._zygote.join()
+            with theirs, joined:
+                self._process = self._fork(launcher, [theirs.fileno(), joined.fileno(), 2])
+        except (ZygoteError, OSError) as error:
+            ours.close()
+            raise JudgeLost(str(error)) from error
         self._pipe = Connection(ours.detach())
-        self._pipe.send([entry for entry in sys.path if entry])
-        self._pipe.send(terms)
+        surroundings = {"paths": [entry for entry in sys.path if entry], "env": dict(os.environ), "cwd": os.getcwd()}
+        self._pipe.send({**self._terms, **surroundings, "zygote_pid": launcher.pid})
         self.state = json.loads(self._answer(START_S))
         self.idle_bytes = private_bytes(self._process.pid)
 
-    def _spawn(self, pipe: int, zygote: int) -> subprocess.Popen[bytes]:
-        """Start the process with these descriptors under the same numbers."""
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(pipe)], env={**WAITING, **os.environ},
-            pass_fds=[pipe, zygote], stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+    def _fork(self, launcher: Launcher, fds: list[int]) -> ForkedJudge:
+        return launcher.fork_judge(__name__, fds)
 
     def evaluate(self, request: EvalRequest) -> Verdict:
         """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long, and
@@ -243,19 +275,23 @@ class JudgeProcess:
 # ---- in the process
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe_fd: int, zygote_fd: int) -> None:
     """Judge until the owner is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the owner's to handle
+    pipe = Connection(pipe_fd)
     terms = pipe.recv()
-    _end_with(terms["owner"])
+    sys.path[:] = terms["paths"]
+    os.environ.clear()
+    os.environ.update(terms["env"])
+    os.chdir(terms["cwd"])
     import torch
 
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.judge.memory import bound_this_process, give_back, needed_bytes, resident_bytes
-    from drkernel.gym.runner.launcher import Launcher
     from drkernel.gym.session.factory import SessionFactory
 
     torch.set_num_threads(terms["threads"])
-    launcher = Launcher(joined=socket.socket(fileno=terms["zygote"]), pid=terms["zygote_pid"])
+    launcher = Launcher(joined=socket.socket(fileno=zygote_fd), pid=terms["zygote_pid"])
     with SessionFactory(spares=terms["spares"], launcher=launcher) as factory:
         factory.warm()
         needed_bytes(_REHEARSAL)  # imports what the first estimate needs
@@ -276,11 +312,3 @@ def serve(pipe: Connection) -> None:
             answer = b'{"verdict": ' + verdict.model_dump_json().encode() + b', "state": '
             pipe.send_bytes(answer + json.dumps(factory.health()).encode() + b"}")
             give_back(kept)
-
-
-def _end_with(owner: int) -> None:
-    """Die with the thread that started this process; a Ctrl-C in the terminal is the owner's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != owner:
-        os._exit(1)

@@ -2,18 +2,14 @@
 
 A candidate's crash is a verdict. A judge that is killed costs one attempt of one evaluation. Only ``infra_error`` is
 retried, a bounded number of times. Identical concurrent requests are evaluated once. However the program ends (close,
-Ctrl-C, interpreter exit, ``kill -9``), no process is left: judges end with the thread that started them, the zygote
-with its socket to the judge, and everything else with the zygote.
-
-Watches in /proc how much of this machine's memory all slots of a pool hold together, and ends what grew too large.
+Ctrl-C, interpreter exit, ``kill -9``), no process is left: the zygote ends with its socket to the pool, and everything
+else with the zygote.
 
 Every evaluation has limits of its own: its judge's budget, its runner's and its device's. Together they may be more
 than the machine has, and some memory no limit of a process sees. So the pool looks at what is really held. A judge that
 has grown beyond its budget is ended. When all of it together is more than the pool may take, the judge or the job that
 has grown most is ended: at least one then holds more than its share. Either is a verdict of its own (the task is too
 large, or the candidate is out of memory), where the system's choice of a victim might fall on anybody.
-
-The queue of a pool's requests that wait for a slot.
 
 A judge computes much about a task for its first answer (the checked sizes, the reference's behaviour and times there)
 and remembers it. So a free slot first takes a task that it knows, then one that no slot knows, and then the oldest
@@ -25,27 +21,25 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import os
 import threading
 import time
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drkernel.gym.judge.memory import default_budget, machine_bytes
 from drkernel.gym.pools.judge_process import (
-    START_S,
-    JudgeLost,
+    JUDGES,
     JudgeOverMemory,
     JudgeProcess,
+    SharedZygote,
     infra_verdict,
     too_large_verdict,
 )
-from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.runner.processes import children_of, job_bytes, private_bytes, tree_of
 from drkernel.verdict import Verdict
@@ -123,9 +117,7 @@ class MemoryWatch:
                 continue
             own = [private_bytes(pid) for pid in (launcher.pid, launcher.nursery) if pid]
             total += sum(own)
-            for root in children_of(launcher.pid):
-                if root == launcher.nursery:
-                    continue
+            for root in set(children_of(launcher.pid)) - launcher.own:
                 # a forked process counts what it shares with the one that it was forked from
                 more = sum(max(0, job_bytes(pid) - max(own)) for pid in tree_of(root))
                 total += more
@@ -173,36 +165,29 @@ class WaitingRequest:
         self.card = device if device.startswith("cuda:") else None
 
 
-class WarmUp:
-    """A request for one slot to start its judge; no slot takes a second one before all have theirs."""
-
-    def __init__(self, slots: int):
-        self.together = threading.Barrier(slots + 1)
-
-
 class WaitingLine:
-    """Thread-safe. ``None`` asks the thread that takes it to end; neither it nor a :class:`WarmUp` is overtaken."""
+    """Thread-safe. ``None`` asks the thread that takes it to end; it is not overtaken."""
 
     def __init__(self) -> None:
-        self._line: deque[WaitingRequest | WarmUp | None] = deque()
+        self._line: deque[WaitingRequest | None] = deque()
         self._knows: OrderedDict[str, int] = OrderedDict()
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
-    def put(self, item: WaitingRequest | WarmUp | None) -> None:
+    def put(self, item: WaitingRequest | None) -> None:
         """Append to the queue."""
         with self._changed:
             self._line.append(item)
             self._changed.notify()
 
-    def take(self, slot: int) -> WaitingRequest | WarmUp | None:
+    def take(self, slot: int) -> WaitingRequest | None:
         """Wait for an entry that this slot may take, and remove it."""
         with self._changed:
             while (place := self._chosen(slot)) is None:
                 self._changed.wait()
             item = self._line[place]
             del self._line[place]
-            if isinstance(item, WaitingRequest):
+            if item is not None:
                 if item.card is not None:
                     self._busy.add(item.card)
                 self._knows[item.task] = slot
@@ -221,7 +206,7 @@ class WaitingLine:
     def clear(self) -> list[WaitingRequest]:
         """Take everything out; return the requests."""
         with self._changed:
-            found = [item for item in self._line if isinstance(item, WaitingRequest)]
+            found = [item for item in self._line if item is not None]
             self._line.clear()
             return found
 
@@ -233,10 +218,10 @@ class WaitingLine:
         oldest: int | None = None
         chosen: int | None = None
         for place, item in enumerate(self._line):
-            if isinstance(item, WaitingRequest) and item.card in self._busy:
+            if item is not None and item.card in self._busy:
                 continue
             oldest = place if oldest is None else oldest
-            if not isinstance(item, WaitingRequest):
+            if item is None:
                 break
             knows = self._knows.get(item.task)
             if knows == slot:
@@ -249,7 +234,7 @@ class WaitingLine:
         if chosen is None:
             return oldest
         for item in list(self._line)[:chosen]:
-            if isinstance(item, WaitingRequest) and item.card not in self._busy:
+            if item is not None and item.card not in self._busy:
                 item.passed_over += 1
         return chosen
 
@@ -296,8 +281,9 @@ class LocalPool:
         if judge is None:
             self._budget = budget = default_budget() if memory_bytes is None else memory_bytes
             self._zygotes = [SharedZygote() for _ in range(-(-self.slots // JUDGES))]
+            threads = max(1, (os.cpu_count() or 1) // self.slots)
             self._seats = [
-                JudgeProcess(threads=_share_of_cores(self.slots), budget=budget, zygote=self._zygotes[slot // JUDGES])
+                JudgeProcess(threads=threads, budget=budget, zygote=self._zygotes[slot // JUDGES])
                 for slot in range(self.slots)
             ]
             most = machine_bytes() * 3 // 4 if total_bytes is None else total_bytes
@@ -327,12 +313,8 @@ class LocalPool:
         """Start the judges now (a few seconds) rather than each at its first request."""
         if self._factory is not None:
             self._factory.warm()
-        if self._seats:
-            wait = WarmUp(self.slots)
-            for _ in self._seats:
-                self._line.put(wait)
-            with contextlib.suppress(threading.BrokenBarrierError):  # those who failed try again with a request
-                wait.together.wait(START_S)
+        with ThreadPoolExecutor(self.slots) as starts:
+            list(starts.map(JudgeProcess.start_quietly, self._seats))
         return self
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
@@ -424,11 +406,6 @@ class LocalPool:
 
     def _work(self, slot: int) -> None:
         while (work := self._line.take(slot)) is not None:
-            if isinstance(work, WarmUp):
-                with contextlib.suppress(JudgeLost, threading.BrokenBarrierError):
-                    self._seats[slot].start()
-                    work.together.wait(START_S)
-                continue
             if not work.future.set_running_or_notify_cancel():
                 self._line.done(work)
                 continue
@@ -474,10 +451,6 @@ class LocalPool:
                 self._in_flight.pop(work.request.key, None)
             if work.future.set_running_or_notify_cancel():
                 work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
-
-
-def _share_of_cores(slots: int) -> int:
-    return max(1, (os.cpu_count() or 1) // slots)
 
 
 _OPEN: weakref.WeakSet[LocalPool] = weakref.WeakSet()

@@ -14,11 +14,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from drkernel.gym.device import Device
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
+
+if TYPE_CHECKING:
+    from drkernel.gym.device import Device
 
 ADOPTION_SECONDS = 10.0
 PASSED = {
@@ -26,7 +28,7 @@ PASSED = {
     "CUDA_HOME": "load_inline and torch.compile look for nvcc and the headers there",
     "CUDA_PATH": "the same by its other name",
     "TRITON_LIBCUDA_PATH": "Triton links its driver's helper against the libcuda.so.1 there",
-    **dict.fromkeys(sandbox.COMPILERS, "the compilers, where they are not called gcc and g++"),
+    "CC": "the C compiler of Triton's launchers, where it is not called gcc or clang",
 }
 """variables of the judge's environment that the zygote and runners on a real GPU keep -> what fails without them"""
 CACHES = {
@@ -43,15 +45,16 @@ def fork(
     main: Main,
     fds: list[int],
     output: int | None,
-    how: sandbox.Confinement,
+    how: sandbox.Confinement | None,
     surroundings: sandbox.Surroundings,
     *,
     parent: int | None = None,
 ) -> int:
-    """Fork a confined child that runs ``main(layers, missing)`` with ``fds`` as 3, 4, ...; returns its pid.
+    """Fork a child that runs ``main(layers, missing)`` with ``fds`` as 3, 4, ...; returns its pid.
 
-    ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays. ``parent``: the process
-    whose child it will be when this one ends, which the child waits for.
+    ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays. ``how``: its
+    confinement; None for a judge, which ends with its parent and has no other bounds. ``parent``: the process whose
+    child it will be when this one ends, which the child waits for.
     """
     forker = os.getpid()
     pid = os.fork()
@@ -65,11 +68,15 @@ def fork(
         os.setsid()
         if parent is not None:
             _wait_for_parent(parent, forker)
-        if how.gpu and surroundings.pid_namespace:
-            sandbox.mount_own_proc(surroundings)
-        if how.scratch:
-            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath, gpu=how.gpu)
-        main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
+        if how is None:
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            linux.prctl(linux.PR_SET_DUMPABLE, 0)  # its secrets are not for runners of the same user
+            _arrange(fds, output)
+            main([], {})
+        else:
+            if how.scratch:
+                _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath, gpu=how.gpu)
+            main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -83,7 +90,7 @@ def _wait_for_parent(pid: int, forker: int) -> None:
     deadline = time.monotonic() + ADOPTION_SECONDS
     while (parent := os.getppid()) != pid:
         if parent != forker or time.monotonic() > deadline:
-            raise OSError(f"process {pid} does not take over its device")
+            raise OSError(f"process {pid} does not take over what was forked for it")
         time.sleep(0.0002)
 
 
@@ -142,7 +149,6 @@ def _enter(scratch: str, path: str, *, gpu: bool) -> None:
     kept = {name: os.environ[name] for name in PASSED if gpu and name in os.environ}
     os.environ.clear()
     os.environ.update(kept, PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
-    os.environ["USER"] = "candidate"  # its user id has no name, and TorchInductor asks for one
     os.environ.update({name: os.path.join(scratch, folder) for name, folder in CACHES.items()})
     os.chdir(scratch)
 
@@ -196,7 +202,6 @@ def runner_main(device: Device, scratch: str, visible: Mapping[str, str]) -> Mai
             except Exception as error:  # no candidate is here yet: the machine's fault, of which the judge is told
                 seen = "".join(f" {name}={value}" for name, value in visible.items())
                 why = f"{device.name}, as {inside}{seen}, does not start: {type(error).__name__}: {error}"
-                why += "".join(f"; {layer}: {reason}" for layer, reason in missing.items())
                 send(channel, {"failed": why})
                 raise
             send(channel, greeting)

@@ -7,13 +7,15 @@ import itertools
 import json
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,26 @@ class JobHandle:
             return self.changed.wait_for(lambda: self.gone, seconds)
 
 
+class ForkedJudge:
+    """A judge of a zygote, as the owner of both has it: its pid and its end. Thread-safe."""
+
+    def __init__(self, kill: Callable[[], None]):
+        self.kill = kill
+        """ends it, if it has not ended"""
+        self.pid = 0
+        """0 until it is known, and where it is a number of another namespace"""
+        self.forked: Future[int] = Future()
+        self.ended: Future[int] = Future()
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal, once it has ended."""
+        return self.ended.result() if self.ended.done() else None
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit code."""
+        return self.ended.result()
+
+
 class Launcher:
     """One zygote and its jobs. Thread-safe.
 
@@ -110,6 +132,7 @@ class Launcher:
         self, *, without: frozenset[str] = frozenset(), joined: socket.socket | None = None, pid: int | None = None
     ):
         self._jobs: dict[int, JobHandle] = {}
+        self._judges: dict[int, ForkedJudge] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self._ready = threading.Event()
@@ -118,7 +141,7 @@ class Launcher:
         self.nursery = 0
         """pid of the process that devices are forked from; known when the zygote is ready"""
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder, self._pid = "", pid
+        self._folder, self.pid = "", pid
         self._control = self._start(without) if joined is None else joined
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._control, selectors.EVENT_READ)
@@ -140,7 +163,7 @@ class Launcher:
                 pass_fds=[theirs.fileno()], env=clean_environment(), cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
-        self._pid = self._process.pid
+        self.pid = self._process.pid
         config = {"paths": import_paths(), "folder": self._folder, "without": sorted(without)}
         control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
         return control
@@ -150,17 +173,42 @@ class Launcher:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                socket.send_fds(self._control, [json.dumps({"do": "join"}).encode()], [theirs.fileno()])
-            except OSError as error:
-                self._dead.set()  # the thread that listens hears of it later
+                self._send({"do": "join"}, [theirs.fileno()])
+            except ZygoteError:
                 ours.close()
-                raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+                raise
         return ours
+
+    def fork_judge(self, entry: str, fds: list[int]) -> ForkedJudge:
+        """A judge that runs ``serve`` of the module ``entry`` with ``fds``: its pipe, its socket to this zygote, its
+        standard error. Raises :class:`ZygoteError`."""
+        self.wait_ready()
+        number = next(self._ids)
+        judge = self._judges[number] = ForkedJudge(lambda: self._end({"do": "kill", "job": number}))
+        self._send({"do": "judge", "job": number, "entry": entry}, fds)
+        judge.pid = judge.forked.result(START_SECONDS)
+        return judge
+
+    def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+        except OSError as error:
+            self._dead.set()  # the thread that listens hears of it later
+            raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+
+    def _end(self, message: dict[str, Any]) -> None:
+        """Have something ended; it has, where the zygote is gone."""
+        with contextlib.suppress(ZygoteError):
+            self._send(message)
+
+    @property
+    def own(self) -> set[int]:
+        """The zygote's children that are no jobs: the nursery and the judges."""
+        return {self.nursery, *(judge.pid for judge in list(self._judges.values()))}
 
     def end_over_memory(self, pid: int) -> None:
         """End the runner or device ``pid`` of any judge's job as one that takes too much memory."""
-        with contextlib.suppress(OSError):
-            self._control.send(json.dumps({"do": "over", "pid": pid}).encode())
+        self._end({"do": "over", "pid": pid})
 
     @property
     def alive(self) -> bool:
@@ -171,11 +219,6 @@ class Launcher:
     def jobs(self) -> int:
         """Number of jobs with processes left."""
         return len(self._jobs)
-
-    @property
-    def pid(self) -> int | None:
-        """The zygote's process id."""
-        return self._pid
 
     def wait_ready(self) -> None:
         """Wait until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
@@ -207,7 +250,7 @@ class Launcher:
         job = JobHandle(next(self._ids), terms, result, control, output)
         message = {
             "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
-            "limits": terms.limits.model_dump(),
+            "limits": vars(terms.limits),
             "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
             "visible": dict(terms.visible),
         }  # fmt: skip
@@ -215,14 +258,13 @@ class Launcher:
         try:
             with self._lock:
                 self._jobs[job.id] = job
-                socket.send_fds(self._control, [json.dumps(message).encode()], fds)
-        except OSError as error:
-            self._dead.set()  # the thread that listens hears of it later
+                self._send(message, fds)
+        except ZygoteError:
             self._forget(job)
             for sock in (result, control):
                 if sock is not None:
                     sock.close()
-            raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+            raise
         finally:
             for sock in theirs:
                 sock.close()
@@ -237,8 +279,7 @@ class Launcher:
         job.result.close()
         if job.control is not None:
             job.control.close()
-        with contextlib.suppress(OSError):
-            self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
+        self._end({"do": "kill", "job": job.id})
 
     def close(self) -> None:
         """End every job of this launcher, and the zygote if this launcher started it."""
@@ -277,6 +318,8 @@ class Launcher:
             self._control.close()
             for job in list(self._jobs.values()):
                 self._forget(job)
+            for number in list(self._judges):
+                self._judge_event({"event": "exited", "job": number, "status": signal.SIGKILL})
             self._selector.close()
             os.close(self._null)
             self._wake.close()
@@ -288,6 +331,8 @@ class Launcher:
             self.nursery, self._folder = message["nursery"], message["folder"]
             self._ready.set()
             return
+        if message["job"] in self._judges:
+            self._judge_event(message)
         job = self._jobs.get(message["job"])
         if job is None:
             return
@@ -301,6 +346,16 @@ class Launcher:
             job.changed.notify_all()
         if message["event"] == "gone":
             self._forget(job)
+
+    def _judge_event(self, message: dict[str, Any]) -> None:
+        judge = self._judges[message["job"]]
+        if message["event"] == "spawned":
+            judge.forked.set_result(message["judge"])
+            return
+        del self._judges[message["job"]]
+        if not judge.forked.done():
+            judge.forked.set_exception(ZygoteError(message.get("detail", "the zygote is gone") + "\n" + self.log()))
+        judge.ended.set_result(os.waitstatus_to_exitcode(message.get("status", 1 << 8)))
 
     def _forget(self, job: JobHandle) -> None:
         self._jobs.pop(job.id, None)

@@ -1,14 +1,16 @@
-"""The nursery: a second warm process, started afresh, that forks device processes with an address layout of their own.
+"""The nursery: a second warm process, started afresh, that forks the trusted side: judges and device processes.
 
-A forked process has its parent's address layout. If devices were forked from the process that runners are forked from,
-a candidate that found a hole in the device process would know where everything is. The nursery is started by exec, so
-that the kernel lays it out anew; it imports what a device needs, once, and forks devices when the zygote requests one.
+A forked process has its parent's address layout. If devices and judges were forked from the process that runners are
+forked from, a candidate that found a hole in one of them would know where everything is. The nursery is started by
+exec, so that the kernel lays it out anew; it imports what they need, once, and forks when the zygote requests one.
 
-A device is forked twice, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
+What it forks is forked twice, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -21,7 +23,6 @@ from typing import Any, NoReturn
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import landlock, linux
 from drkernel.gym.sandbox import layers as sandbox
-from drkernel.sim.spec import learn_card
 
 START_SECONDS = 120.0
 FORK_SECONDS = 30.0
@@ -34,10 +35,10 @@ sys.path[:0] = config["paths"]
 from drkernel.gym.runner.nursery import main
 main(control, config)
 """
-_FIELDS = (
-    "pid_namespace", "needs_keeper", "user_namespace", "bubblewrap", "mount_namespace", "network_namespace",
-    "first_uid", "keep_capabilities", "missing",
-)  # fmt: skip
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
+on a machine that has anything else to do, its own runners and devices included"""
+_NOT_SENT = ("rules", "uid_claim")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Nursery:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                env={**os.environ, **WAITING},
             )  # fmt: skip
         self.pid = self._process.pid
         self.baseline = 0
@@ -71,7 +73,7 @@ class Nursery:
             "paths": [entry for entry in sys.path if entry],
             "zygote": os.getpid(),
             "rules": surroundings.rules is not None,
-            "surroundings": {name: getattr(surroundings, name) for name in _FIELDS},
+            "surroundings": {key: value for key, value in vars(surroundings).items() if key not in _NOT_SENT},
         }
         self._control.send(json.dumps(config).encode())
 
@@ -81,14 +83,14 @@ class Nursery:
 
     def fork(self, terms: DeviceTerms, fds: list[int]) -> int:
         """Fork a new device on the sockets ``fds`` (host, control); return its pid. It is this process's child."""
-        message = {
-            "gpu": terms.gpu,
-            "card": terms.card,
-            "memory_bytes": terms.memory_bytes,
-            "budget_bytes": terms.budget_bytes,
-            "limits": terms.limits.model_dump(),
-            "uid": terms.uid,
-        }
+        return self._fork({**vars(terms), "limits": vars(terms.limits)}, fds)
+
+    def fork_judge(self, entry: str, fds: list[int]) -> int:
+        """Fork a judge that runs the module ``entry`` with ``fds`` (owner, zygote, standard error); return its pid. It
+        is this process's child."""
+        return self._fork({"entry": entry}, fds)
+
+    def _fork(self, message: dict[str, Any], fds: list[int]) -> int:
         socket.send_fds(self._control, [json.dumps(message).encode()], fds)
         return int(self._answer(FORK_SECONDS)["pid"])
 
@@ -105,7 +107,7 @@ class Nursery:
             raise OSError("the nursery of the device processes is gone")
         answer: dict[str, Any] = json.loads(data)
         if "failed" in answer:
-            raise OSError(f"no device process: {answer['failed']}")
+            raise OSError(f"nothing was forked: {answer['failed']}")
         return answer
 
 
@@ -114,6 +116,7 @@ class Nursery:
 
 def main(control: socket.socket, config: dict[str, Any]) -> None:
     """Run the nursery until the zygote is gone."""
+    gc.disable()  # until everything has been imported
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     zygote = config["zygote"]
     if os.getppid() != zygote:
@@ -123,7 +126,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
         surroundings.rules = landlock.Rules(sandbox.readable_paths(), sandbox.WRITABLE_DEVICES)
     from drkernel.gym.runner.warm_up import warm_up
 
-    warm_up()
+    warm_up(devices=True)
     _tell(control, {"baseline": processes.private_bytes(os.getpid())})
     while True:
         data, fds, _, _ = socket.recv_fds(control, MAX_PACKET, 4)
@@ -136,6 +139,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
         finally:
             for fd in fds:
                 os.close(fd)
+        linux.forked()
 
 
 def _tell(control: socket.socket, message: dict[str, Any]) -> None:
@@ -143,7 +147,7 @@ def _tell(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _fork_twice(message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings) -> int:
-    """Fork a process that forks the device and ends; returns the device's pid."""
+    """Fork a process that forks the device or judge and ends; returns the latter's pid."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -161,12 +165,19 @@ def _fork_and_end(
     message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings, tell: int
 ) -> NoReturn:
     try:
-        learn_card(message["card"])
-        limits = sandbox.RunnerLimits.model_validate(message["limits"])
-        in_use = processes.address_space(os.getpid())
-        how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
-        main = child.device_main(message["gpu"], message["memory_bytes"], message["budget_bytes"])
-        pid = child.fork(main, fds, None, how, surroundings, parent=zygote)
+        if "entry" in message:
+            *own, errors = fds
+            judge = importlib.import_module(message["entry"])  # of a floor above this one
+            pid = child.fork(lambda *_: judge.serve(3, 4), own, errors, None, surroundings, parent=zygote)
+        else:
+            from drkernel.sim.spec import learn_card
+
+            learn_card(message["card"])
+            limits = sandbox.RunnerLimits(**message["limits"])
+            in_use = processes.address_space(os.getpid())
+            how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
+            main = child.device_main(message["gpu"], message["memory_bytes"], message["budget_bytes"])
+            pid = child.fork(main, fds, None, how, surroundings, parent=zygote)
         os.write(tell, str(pid).encode())
     finally:
         os._exit(0)

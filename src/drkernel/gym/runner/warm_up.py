@@ -12,23 +12,26 @@ import triton
 import triton.language as tl
 from torch import nn
 
-from drkernel.gym.sandbox import linux
 from drkernel.sim.context import device
 
 
-def warm_up() -> None:
-    """Import and use once everything that jobs need, in the only thread."""
+def warm_up(*, devices: bool) -> None:
+    """Import and use once everything that runners need, or, with ``devices``, the trusted side, in the only thread.
+
+    The caller has switched the collector off, which would walk all that is imported many times (a fifth of the time).
+    """
     torch.set_num_threads(1)
     import drkernel.gym.runner.cuda
     import drkernel.gym.runner.runner
     import drkernel.sim.process.device_server  # noqa: F401
-    from drkernel.sim.gpu.shapes import prepare_shapes
 
-    prepare_shapes()
+    if devices:
+        from drkernel.sim.gpu.shapes import prepare_shapes
+
+        prepare_shapes()
     rehearse()
-    gc.collect()
     gc.freeze()
-    linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
+    gc.enable()
 
 
 # ---- rehearsal

@@ -1,16 +1,18 @@
 """The zygote: a warm process (torch, triton and the simulator imported) that forks the runners of jobs.
 
 It runs no candidate code and has one thread. Its owner talks to it over one socket, one JSON object per packet, and so
-do the judges that the owner lets join, each over a socket of its own. A job's own sockets are made by its judge and
-only passed through. A job is two processes, the *runner* (untrusted) and the *device* (the judge's side). They share
-nothing but one socket, not even their address layout: devices are forked from a process of their own (nursery.py).
+do the judges that it has forked for its owner, each over a socket of its own. A job's own sockets are made by its judge
+and only passed through. A job is two processes, the *runner* (untrusted) and the *device* (the judge's side). They
+share nothing but one socket, not even their address layout: devices and judges are forked from a process of their own
+(nursery.py).
 
-Commands: ``spawn`` (with five descriptors), ``kill``; of the owner's alone ``join`` (with one) and ``over``. Events:
-``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
+Commands: ``spawn`` (with five descriptors), ``kill``; of the owner's alone ``join`` (with one), ``judge`` (with three)
+and ``over``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -20,17 +22,14 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from drkernel.gym.device import kinds_here, parse_device
 from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.nursery import DeviceTerms, Nursery
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 from drkernel.gym.sandbox.linux import remove_tree
-from drkernel.sim.spec import learn_card
-from ttir_executor.order import PATIENT_UNDER_WAY
 
 WATCH_SECONDS = 0.05
 """seconds between looks at memory (a limit of its own bounds one process at once; this bounds the sum of many)"""
@@ -43,8 +42,8 @@ HELPER = "driver-helper"
 """Triton's cache with the extension for NVIDIA's driver, of which every runner on a real GPU gets a copy"""
 EXECUTOR_BYTES = 1 << 30
 """bytes that the device process may use beyond the simulated GPU's memory"""
-DEVICE_THREADS = 64 + PATIENT_UNDER_WAY
-"""of a device, which has one for each program of a launch whose programs wait for others"""
+DEVICE_THREADS = 64
+"""of a device, beside one for each program of a launch whose programs wait for others"""
 
 
 @dataclass
@@ -89,6 +88,8 @@ class Zygote:
         self.folder = folder
         self.surroundings = surroundings
         self.jobs: dict[tuple[int, int], JobProcesses] = {}
+        self.judges: dict[int, int] = {}
+        """pid -> number with the owner, of each judge"""
         self.parent = os.getppid()
         self.baseline = 0
         self.free_slots = list(range(sandbox.MAX_JOBS))
@@ -114,6 +115,8 @@ class Zygote:
                 self._reap()
                 self._watch()
         finally:
+            for pid in self.judges:
+                processes.send_kill(pid)
             for job in list(self.jobs.values()):
                 self._end(job)
             self.nursery.close()
@@ -154,9 +157,15 @@ class Zygote:
             return False
         message = json.loads(data)
         job = self.jobs.get((client, message.get("job")))
-        if message["do"] == "spawn":
+        if message["do"] in ("spawn", "judge"):
             try:
-                self._spawn(client, message, fds)
+                if message["do"] == "spawn":
+                    self._spawn(client, message, fds)
+                elif client == OWNER:
+                    pid = self.nursery.fork_judge(message["entry"], fds)
+                    self.judges[pid] = message["job"]
+                    seen = 0 if self.surroundings.bubblewrap else pid  # in there the owner's numbers are others
+                    self._tell(client, {"event": "spawned", "job": message["job"], "judge": seen})
             except Exception as error:  # whatever it is, the other jobs go on
                 self._tell(client, {"event": "failed", "job": message["job"], "detail": str(error)})
                 if (client, message["job"]) in self.jobs:
@@ -166,6 +175,9 @@ class Zygote:
                     os.close(fd)
         elif message["do"] == "kill" and job is not None:
             self._end(job)
+        elif message["do"] == "kill":
+            for pid in [pid for pid, number in self.judges.items() if (client, number) == (OWNER, message["job"])]:
+                processes.send_kill(pid)
         elif message["do"] == "join" and client == OWNER:
             self._join(*fds)
         elif message["do"] == "over" and client == OWNER:
@@ -175,8 +187,12 @@ class Zygote:
     # ---- starting
 
     def _spawn(self, client: int, message: dict[str, Any], fds: list[int]) -> None:
+        from drkernel.gym.device import parse_device
+        from drkernel.sim.spec import learn_card
+        from ttir_executor.order import PATIENT_UNDER_WAY
+
         learn_card(message["card"])
-        device, limits = parse_device(message["device"]), sandbox.RunnerLimits.model_validate(message["limits"])
+        device, limits = parse_device(message["device"]), sandbox.RunnerLimits(**message["limits"])
         if not self.free_slots:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
         number = message["job"]
@@ -190,7 +206,7 @@ class Zygote:
             host_runner, *device_fds = others
             budget = limits.memory_bytes if message["data_free"] else None  # its memory is addresses
             held = (device_bytes if budget is None else budget) + EXECUTOR_BYTES
-            allowed = limits.model_copy(update={"memory_bytes": held, "processes": DEVICE_THREADS, "allow_exec": False})
+            allowed = replace(limits, memory_bytes=held, processes=DEVICE_THREADS + PATIENT_UNDER_WAY, allow_exec=False)
             terms = DeviceTerms(
                 device.spec.name, message["card"], device_bytes, budget, allowed, around.device_uid(job.slot)
             )
@@ -200,6 +216,7 @@ class Zygote:
         main = child.runner_main(device, scratch, message["visible"])
         job.runner = child.fork_runner(main, [result, *others], output, how, around)
         self._tell(client, {"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
+        linux.forked()
 
     def _make_scratch(self, job: JobProcesses, *, gpu: bool) -> None:
         os.mkdir(job.scratch, 0o700)
@@ -231,7 +248,10 @@ class Zygote:
             if pid == self.nursery.pid:
                 raise RuntimeError(f"the nursery of the device processes ended: wait status {status}")
             job = owners.get(pid)
-            if job is not None:
+            if pid in self.judges:
+                event = {"event": "exited", "job": self.judges.pop(pid), "who": "judge", "status": status}
+                self._tell(OWNER, event)
+            elif job is not None:
                 job.exited[pid] = status
                 who = "runner" if pid == job.runner else "device"
                 event = {"event": "exited", "job": job.id, "who": who, "status": status}
@@ -268,7 +288,7 @@ class Zygote:
         for _ in range(1000):  # each round may orphan what the last one's victims had forked
             self._reap()
             own = {pid for job in self.jobs.values() for pid in job.living}
-            if not processes.kill_orphans(own | {self.nursery.pid}):
+            if not processes.kill_orphans(own | {self.nursery.pid, *self.judges}):
                 return
             time.sleep(0.001)
 
@@ -315,6 +335,7 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     """Run the zygote; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # a Ctrl-C in the terminal is the judge's to handle
+    gc.disable()  # until everything has been imported
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -324,13 +345,15 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     wrapper = sandbox.bubblewrap(surroundings, frozenset(without))
     if wrapper is not None:
         _start_again(wrapper, control_fd, {"folder": folder, "without": without})
-    nursery = Nursery(surroundings)
+    nursery = Nursery(surroundings)  # as soon as possible: it takes longer to start than this process
+    from drkernel.gym.device import kinds_here
     from drkernel.gym.runner.warm_up import build_driver_helper, warm_up  # imports torch
 
-    warm_up()
+    warm_up(devices=False)
     if "cuda" in kinds_here() or "TRITON_LIBCUDA_PATH" in os.environ:
         build_driver_helper(os.path.join(folder, HELPER))
     nursery.wait_ready()
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("importing started a thread; forking would not be safe")
     Zygote(control, folder, surroundings, nursery).serve()
+    os._exit(0)  # everything has been put away; to take down the interpreter as well takes 0.2 s

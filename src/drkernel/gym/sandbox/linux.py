@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import platform
 import secrets
@@ -147,6 +148,17 @@ def collapse_to_huge_pages() -> int:
         for at in range(-(-start // _HUGE_PAGE) * _HUGE_PAGE, end - _HUGE_PAGE + 1, _HUGE_PAGE):
             gathered += _HUGE_PAGE * (_libc.madvise(at, _HUGE_PAGE, _MADV_COLLAPSE) == 0)
     return gathered
+
+
+FORKS = 24
+"""of a process until it gathers its memory: that takes 0.3 s, and makes each fork about 10 ms cheaper"""
+_forks = itertools.count(1)
+
+
+def forked() -> None:
+    """Count a fork of this process; at the :data:`FORKS`-th, gather its memory into huge pages."""
+    if next(_forks) == FORKS:
+        collapse_to_huge_pages()
 
 
 def set_capabilities(mask: int, *, handed_on: bool = False) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -64,8 +65,7 @@ class SessionFactory:
         limits = _limits(settings)
         # a candidate, which is not known yet, may run its language's compilers
         cpu_s = limits.cpu_s + int(2 * max(language.compile_s for language in LANGUAGES.values()))
-        more = {"allow_exec": True, "processes": 512, "open_files": 4096, "cpu_s": cpu_s}
-        limits = limits.model_copy(update=more)
+        limits = replace(limits, allow_exec=True, processes=512, open_files=4096, cpu_s=cpu_s)
         return self._open(settings, JobTerms(device.name, limits, 0, visible=_visible(device)), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
