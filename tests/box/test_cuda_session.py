@@ -340,6 +340,7 @@ class ModelNew:
 GIVEN = {
     "LD_LIBRARY_PATH": "/opt/driver/lib", "CUDA_HOME": "/opt/cuda", "CUDA_PATH": "/opt/cuda",
     "TRITON_LIBCUDA_PATH": "/opt/driver/lib", "CC": "/usr/bin/cc",
+    "CXX": "/usr/bin/c++", "CUDAHOSTCXX": "/usr/bin/c++",
 }  # fmt: skip
 SECRET = {"HF_TOKEN": "s3cret", "DRKERNEL_TOKEN": "s3cret", "LD_AUDIT_": "s3cret", "CUDA_SECRET": "s3cret"}
 
@@ -381,15 +382,49 @@ def test_a_zygotes_runners_find_the_paths_of_cuda(with_paths):
 
 
 def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, tmp_path):
-    for name in ("driver/libcuda.so.1", "cuda/bin/nvcc", "private/notes"):
+    for name in ("driver/libcuda.so.1", "cuda/bin/nvcc", "gcc/bin/gcc", "private/notes"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    driver, cuda, private = (str(tmp_path / name) for name in ("driver", "cuda", "private"))
+    driver, cuda, gcc, private = (str(tmp_path / name) for name in ("driver", "cuda", "gcc", "private"))
     before = gpu_facts()
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{private}:{driver}::lib")
     monkeypatch.setenv("CUDA_HOME", cuda)
     monkeypatch.setenv("CUDA_PATH", private)
-    assert set(gpu_facts()) - set(before) == {driver, cuda}
+    monkeypatch.setenv("CC", f"{gcc}/bin/gcc")
+    monkeypatch.setenv("CXX", f"{private}/bin/none")
+    assert set(gpu_facts()) - set(before) == {driver, cuda, gcc}
+
+
+STARTS_AS_THE_DRIVER = """
+import os, socket, threading
+def named():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        file.write("of-driver")
+class ModelNew:
+    def __call__(self):
+        thread = threading.Thread(target=named)
+        thread.start()
+        thread.join()
+        os.close(os.memfd_create("x"))
+        open("/proc/sys/kernel/random/boot_id").close()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind("\\0of-driver")
+        listening.listen()
+        try:
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect("\\0of-driver")
+        except PermissionError:
+            print("not connected", flush=True)
+        return 1
+"""
+
+
+def test_what_nvidias_driver_does_when_it_starts_is_allowed(gym):
+    """Each of these was refused, and cuInit failed with error 304 on the first card that this ran on."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(STARTS_AS_THE_DRIVER, [], {}, seed=0)
+        session.call([])
+        assert session.stdout().strip() == "not connected"
 
 
 EXECUTES = RunnerLimits(memory_bytes=1 << 30, allow_exec=True, processes=512, open_files=4096)

@@ -53,7 +53,7 @@ SHARED, PRIVATE, VALIDATED, ANONYMOUS = 1, 2, 3, 0x20
 
 
 def test_memory_that_no_limit_counts_is_refused():
-    program, with_gpu = assemble(), assemble(allow_uncounted=True)
+    program, with_gpu = assemble(), assemble(of_driver=True)
     for kind in (SHARED, VALIDATED):
         assert decide(program, 9, 0, 4096, 3, kind | ANONYMOUS) == EPERM
         assert decide(program, 9, 0, 4096, 3, kind) == ALLOW, "of a file, whose size is bounded"
@@ -82,6 +82,14 @@ def test_socket_pairs_that_could_send_to_an_address_are_refused():
             == decide(assemble(arch="aarch64"), 199, 1, kind, arch=ARM)
             == answer
         )
+
+
+def test_nvidias_driver_may_listen_and_nobody_may_connect():
+    """Without a Unix socket that listens and ``memfd_create`` cuInit fails with error 304."""
+    program = assemble(of_driver=True)
+    assert [decide(program, nr) for nr in (49, 50, 319)] == [ALLOW] * 3
+    assert decide(program, 41, 1, SEQUENCED | 0x80000) == ALLOW
+    assert decide(program, 41, 1, DATAGRAM) == decide(program, 41, 2, STREAM) == decide(program, 42) == EPERM
 
 
 X86_REFUSED = """

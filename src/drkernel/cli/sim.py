@@ -106,6 +106,7 @@ def sim(
     sweep: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N,N...", help="times with these settings, without data")
     ] = None,
+    csv: Annotated[Path | None, typer.Option(help="of a sweep: also write its rows")] = None,
     memory_budget: Annotated[
         float | None,
         typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: half]"),
@@ -118,6 +119,8 @@ def sim(
         raise ConfigError(f"no such script: {file}")
     if sweep and trace:
         raise ConfigError("--sweep is for itself; --trace is of one run")
+    if csv and not sweep:
+        raise ConfigError("--csv writes the rows of a --sweep")
     from drkernel.sim.spec import get_spec, in_host, own_card
 
     gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
@@ -131,7 +134,7 @@ def sim(
 
     budget = to_bytes(memory_budget)
     if sweep:
-        run_sweep(file, _axes(sweep), given, gpu, budget, html, as_json)
+        run_sweep(file, _axes(sweep), given, gpu, budget, html, csv, as_json)
     with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
         data_free = DataFree.of_script() if no_data else None
         report = run_script(
@@ -196,12 +199,12 @@ INTERRUPTED = 130
 
 def run_sweep(
     file: Path, axes: dict[str, list[int]], args: list[str], gpu: str, budget: int | None, html: Path | None,
-    as_json: bool,
+    csv: Path | None, as_json: bool,
 ) -> NoReturn:  # fmt: skip
     """Run a sweep and print it. Exit code: 0 where a configuration has a time, 1 where none has."""
 
     from drkernel.cli.terms import output
-    from drkernel.report.sim import render_sweep, write_sweep
+    from drkernel.report.sim import render_sweep, write_rows, write_sweep
     from drkernel.sim.sweep import sweep
 
     try:
@@ -211,7 +214,8 @@ def run_sweep(
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     print(found.model_dump_json(indent=2)) if as_json else output().print(render_sweep(found))
-    if html is not None:
-        write_sweep(html, found)
-        print(f"wrote {html}", file=sys.stderr)
+    for path, write in ((html, write_sweep), (csv, write_rows)):
+        if path is not None:
+            write(path, found)
+            print(f"wrote {path}", file=sys.stderr)
     raise SystemExit(0 if found.best is not None else 1)

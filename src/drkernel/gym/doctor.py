@@ -328,6 +328,7 @@ def _lengths(settings: EvalSettings, factory: OpensSessions) -> str:
     with _timed(settings, factory, _CHAIN) as session:
         handle = session.put(torch.ones(32))
         session.call([handle, TURNS])
+        session.time([[handle, TURNS]], order=[0], flush_bytes=FLUSH)
         for length in LENGTHS:
             order = [0] * 10
             empty = session.time([[handle, length * TURNS]], order=order, flush_bytes=FLUSH, dry=True)

@@ -73,6 +73,8 @@ def hottest(detail: LaunchDetail) -> RenderableType:
 
 
 OWNERS = {"custom": ("own kernels", "var(--custom)"), "library": ("PyTorch", "var(--library)")}
+HOLLOW = "none; box-shadow: inset 0 0 0 2px"
+"""a ring in the legend, as the reference's points are"""
 MIN_BYTES = 1024.0
 """Traffic, in bytes, below which the ratio says nothing."""
 
@@ -108,8 +110,8 @@ def roofline_plot(profile: Profile, reference: Profile | None = None) -> Markup:
         radius = 3.5 + 6.0 * math.sqrt(min(1.0, row.share))
         parts.append(dot(axes, intensity, rate / 1e12, OWNERS[row.owner][1], radius, text, kind))
     owners = [OWNERS[owner] for owner in OWNERS if any(row.owner == owner for *_, row, _ in points)]
-    names = [name for name, _ in owners] + ["hollow: reference"] * any(kind for *_, kind in points)
-    return svg(parts, "roofline") + legend(names, [*(colour for _, colour in owners), "none"])
+    names = [name for name, _ in owners] + ["reference"] * any(kind for *_, kind in points)
+    return svg(parts, "roofline") + legend(names, [*(colour for _, colour in owners), HOLLOW])
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:

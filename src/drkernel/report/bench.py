@@ -56,7 +56,6 @@ def page(bench: Bench, live: bool = False) -> str:
         curves=_curves(bench, summary) if "last" in summary else [],
         meanings={name: look.meaning for name, look in STATUSES.items()},
         hacks=_hacks(summary) if "last" in summary else [],
-        cells_rem=f"{3.3 * min(5, episode.turns * bench.config.breadth):.1f}",
         rows=_tasks(bench, summary["sizes"]["by_task"]),
         left_out=bench.resolved.left_out,
         shown=SHOWN_ANSWERS,

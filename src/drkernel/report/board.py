@@ -43,7 +43,7 @@ def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) 
     text = render(
         "board",
         runs=[str(run) for run in runs],
-        head=list(dict.fromkeys(name for row in rows for name in row)),
+        head=list(dict.fromkeys(name for row in rows for name, text in row.items() if text)),
         rows=rows,
         charts=charts,
         compared=[(one["second"]["run"], one["first"]["run"], [_difference(row) for row in one["rows"]])
@@ -114,6 +114,6 @@ def _difference(row: Row) -> tuple[str, ...]:
         first, second, gap = f"{row['first']:.3f}", f"{row['second']:.3f}", f"{row['difference']:+.3f}"
         between = "" if row["low"] is None else f"{row['low']:+.3f} to {row['high']:+.3f}"
     else:
-        first, second, gap = percent(row["first"]), percent(row["second"]), f"{100 * row['difference']:+.1f} points"
+        first, second, gap = percent(row["first"]), percent(row["second"]), f"{100 * row['difference']:+.1f} pt"
         between = "" if row["low"] is None else f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
     return row["figure"], first, second, gap, between, f"{row['p']:.3f}" if row["p"] >= 0.001 else "< 0.001"

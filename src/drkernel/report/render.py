@@ -54,10 +54,12 @@ STATUSES = {
         "unsupported", "blue", "var(--other)",
         "in a language that the device cannot run: neither right nor wrong, outside fast_p",
     ),
-    "infra_error": StatusLook("right", "yellow", "var(--warn)", "the grader failed; counts for nothing"),
-    "invalid_request": StatusLook("right", "yellow", "var(--warn)", "the task could not be graded; counts for nothing"),
+    "infra_error": StatusLook("infra", "yellow", "var(--warn)", "the grader failed; counts for nothing"),
+    "invalid_request": StatusLook("invalid", "yellow", "var(--warn)", "the task cannot be graded; counts for nothing"),
 }  # fmt: skip
 """in the order of the plots, from the bottom up"""
+OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
+"""of kernels and operators: colour in the terminal, word"""
 NEAR = 3
 """Equal lines that are shown around a change."""
 
@@ -153,8 +155,8 @@ def _pairs(left: range, right: range) -> Iterator[tuple[int | None, int | None]]
 # empty markup, which pages leave out.
 
 
-WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 18, 46
+WIDTH, HEIGHT = 520, 264
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 30, 46
 FEW = 16
 """Most points of a curve whose points are marked; those of longer ones show under the pointer."""
 PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
@@ -316,10 +318,7 @@ def frame(axes: Axes) -> str:
     parts.append(
         f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle" class="label">{escape(axes.x_label)}</text>'
     )
-    parts.append(
-        f'<text x="12" y="{HEIGHT / 2}" text-anchor="middle" class="label" '
-        f'transform="rotate(-90 12 {HEIGHT / 2})">{escape(axes.y_label)}</text>'
-    )
+    parts.append(f'<text x="0" y="12" class="label">{escape(axes.y_label)}</text>')
     return "".join(parts)
 
 
@@ -337,7 +336,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 def short(value: float) -> str:
     """A tick's number in little space."""
-    return f"{value / 1000:g}k" if value >= 10_000 and value % 1000 == 0 else f"{value:g}"
+    return f"{value / 1000:g}k" if value >= 10_000 and value % 1000 == 0 else f"{value:g}".replace("e-0", "e-")
 
 
 def powers(low: float, high: float) -> list[float]:
@@ -413,10 +412,10 @@ def _environment() -> Environment:
     )
     made.filters |= {"duration": duration, "number": number, "percent": percent, "times": times, "words": _words,
                      "coloured": coloured, "of_roofline": of_roofline, "size": size}  # fmt: skip
-    templates = resources.files("drkernel.report") / "templates"
-    script = (templates / "page.js").read_text(encoding="utf-8")
-    made.globals |= {"told_apart": told_apart, "shown_findings": shown_findings}
-    made.globals["style"] = Markup((templates / "style.css").read_text(encoding="utf-8"))  # our own files
+    script = (resources.files("drkernel.report") / "templates" / "page.js").read_text(encoding="utf-8")
+    style = (resources.files("drkernel.serve") / "static" / "style.css").read_text(encoding="utf-8")
+    made.globals |= {"told_apart": told_apart, "shown_findings": shown_findings, "owners": OWNERS}
+    made.globals["style"] = Markup(style)  # our own files
     made.globals["script"] = Markup(script)
     made.globals["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -493,7 +494,15 @@ def words(configuration: Configuration) -> str:
     return ", ".join(f"{name}={value}" for name, value in configuration.settings.items())
 
 
-# ---- pages
+# ---- files
+
+
+def write_rows(path: Path, found: Sweep) -> None:
+    """Write a sweep as CSV: the settings, ``seconds`` on the device (empty where it failed), ``failed`` (why)."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow([*found.axes, "seconds", "failed"])
+        rows.writerows([*one.settings.values(), one.seconds, one.failed] for one in found.configurations)
 
 
 def write_sweep(path: Path, found: Sweep) -> None:
@@ -508,8 +517,8 @@ def write_sweep(path: Path, found: Sweep) -> None:
     ]
     numbers = [(duration(found.own_seconds), "as it is")]
     if best is not None and best.seconds:
-        numbers += [(duration(best.seconds), words(best)), (f"{found.own_seconds / best.seconds:.2f}x", "as fast")]
-        numbers += [(str(len(found.alike)), "more that the model does not tell from it")] if found.alike else []
+        numbers += [(duration(best.seconds), words(best)), (f"{found.own_seconds / best.seconds:.2f}×", "as fast")]
+        numbers += [(str(len(found.alike)), "others within the model's error of it")] if found.alike else []
     failed = [(words(each), each.failed) for each in found.configurations if each.failed]
     name = Path(found.script).name
     text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)

@@ -25,12 +25,11 @@ from drkernel.gym.feedback import (
     told_apart,
 )
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
-from drkernel.report.render import STATUSES, excerpt, finding_text, render, shown_findings
+from drkernel.report.render import OWNERS, STATUSES, excerpt, finding_text, render, shown_findings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import OWN_FILE, Finding, Profile, ProfileRow, Verdict
 
 SEVERITY = {"hack": ("magenta", "hack"), "bug": ("red", "bug"), "note": ("cyan", "note")}
-OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
 BAR = 14
 
 
@@ -261,13 +260,13 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
         speedup = verdict.speedup
         interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
         note = f"; {speedup.host_note}" if speedup.host_note else ""
-        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}{note}"))
+        items.append((f"{times(speedup.value)}×", f"speedup over {verdict.baseline}, {speedup.kind}{interval}{note}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:
-        told = ", as the candidate's process tells" if verdict.coverage_source == "runner" else ""
+        said = ", says the candidate's own process" if verdict.coverage_source == "runner" else ""
         share, _, words = coverage_text(verdict).partition(" ")
-        items.append((share, words + told))
+        items.append((share, words + said))
     if verdict.correctness is not None and verdict.correctness.checked_calls:
         right = f"{verdict.correctness.passed_calls}/{verdict.correctness.checked_calls}"
         items.append((right, "checked calls right"))
@@ -294,7 +293,7 @@ def against(profile: Profile | None, reference: Profile | None) -> Markup:
         f'<div class="scroll"><svg viewBox="0 0 {WIDTH:.0f} {height}" class="timeline against" role="img" '
         f'aria-label="candidate and reference on one scale of time">{"".join(parts)}</svg></div>'
         f'<p class="dim">One call of each on one scale ({profile.kind}, {escape(profile.device)}), the costliest '
-        "first. Green: own kernels, yellow: PyTorch, red: copies, grey: the device waits for the host.</p>"
+        "first; grey: the device waits for the host.</p>"
     )
 
 

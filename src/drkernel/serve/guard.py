@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drkernel.config import ConfigError
 from drkernel.verdict import printable
 
-OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/style.css", "/static/watch.css", "/static/watch.js"})
 """paths answered without a token: they reveal nothing about jobs"""
 
 access = logging.getLogger("drkernel.access")

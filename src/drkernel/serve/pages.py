@@ -100,7 +100,7 @@ VerdictPage = Callable[[EvalRequest, Verdict, Markup, Markup], str]
 """makes the HTML page of a verdict, with HTML at its top and before the sources; lies above this package, so it is
 handed in"""
 
-_TYPES = {"watch.css": "text/css", "watch.js": "text/javascript"}
+_TYPES = {"style.css": "text/css", "watch.css": "text/css", "watch.js": "text/javascript"}
 # job pages contain their style; scripts stay forbidden
 _JOB_POLICY = SECURITY_HEADERS["content-security-policy"].replace(
     "style-src 'self'", "style-src 'self' 'unsafe-inline'"

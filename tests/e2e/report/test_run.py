@@ -94,7 +94,7 @@ def test_the_page_is_balanced_escaped_and_self_contained(run):
         "modelled",
         "20.0%",
         "60.0%",
-        "+40.0 points",
+        "+40.0 pt",
         "norm_residual",
         "before RL",
         "after RL",

@@ -63,7 +63,7 @@ def test_every_route_but_the_open_ones_wants_the_token(serving):
             answer = client.request(method, path.replace("{", "").replace("}", ""), headers=headers)
             assert answer.status_code == 401, (method, path)
             assert TOKEN not in answer.text
-    for name in ("watch.css", "watch.js"):
+    for name in ("style.css", "watch.css", "watch.js"):
         assert client.get(f"/static/{name}").status_code == 200
     client.close()
 

@@ -1,6 +1,7 @@
 """Other launch settings: rewriting the text, sweeps."""
 
 import ast
+import csv
 import json
 
 import pytest
@@ -67,14 +68,19 @@ def test_settings_stand_before_and_after_the_script(tmp_path, capsys):
 def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
     script = tmp_path / "add.py"
     script.write_text(TEXT + "add[(1024,)](out, out, 1 << 16, 64)\n")  # a grid that follows nothing
-    page = tmp_path / "sweep.html"
-    assert drkernel_sim("--sweep", "num_warps=2,4", "BLOCK=32,64,2097152", script, "--html", page, "--json") == 0
+    page, rows = tmp_path / "sweep.html", tmp_path / "sweep.csv"
+    settings = ("--sweep", "num_warps=2,4", "BLOCK=32,64,2097152")
+    assert drkernel_sim(*settings, script, "--html", page, "--csv", rows, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     cells = {tuple(each["settings"].values()): each for each in found["configurations"]}
     assert len(cells) == 6 and cells[2, 64]["seconds"] == cells[4, 64]["seconds"] < found["own_seconds"]
     assert "of the memory" in cells[2, 32]["failed"] and "exceeds" in cells[4, 2097152]["failed"]
     shown = page.read_text()
     assert "exceeds" in shown and "num_warps=4" in shown and "BLOCK=64" in shown and "src=" not in shown
-    assert "not tell from it" in shown  # equal times
+    assert "within the model&#39;s error of it" in shown  # equal times
+    table = list(csv.DictReader(rows.open()))
+    assert [row["seconds"] for row in table] == [str(cell["seconds"] or "") for cell in found["configurations"]]
+    assert table[1]["BLOCK"] == "64" and table[0]["num_warps"] == "2" and "of the memory" in table[0]["failed"]
+    assert drkernel_sim(script, "--csv", rows) == 2 and "--sweep" in capsys.readouterr().err
     assert drkernel_sim("--sweep", "WIDTH=1,2", script) == 2
     assert "nothing in it gives WIDTH a value" in capsys.readouterr().err

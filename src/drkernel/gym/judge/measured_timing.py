@@ -1,11 +1,12 @@
 """Measured time on a real GPU: candidate and reference alternate, each in a runner of its own.
 
 Blocks of calls alternate between the two runners, so that drift of clocks and temperature affects both. Before every
-call its inputs are copied to the place of the last one's, the caches are flushed and the device is idle; the outputs of
-one secretly chosen call per block are compared with the oracle. Device time comes from events in the runner, which a
-candidate could forge. So the judge's own clock around each block decides where it says more, minus the cost of an empty
-block, which runs in the reference's runner: a candidate cannot make it longer. Blocks are long enough for that clock.
-Where there is no room for so many inputs, calls have those of earlier ones; they do not count as samples.
+call its inputs are copied to the place of the last one's and the caches are flushed, while the host launches ahead:
+what a call's launches take beyond that lead counts. The outputs of one secretly chosen call per block are compared with
+the oracle. Device time comes from events in the runner, which a candidate could forge. So the judge's own clock around
+each block decides where it says more, minus the cost of an empty block, which runs in the reference's runner: a
+candidate cannot make it longer. Blocks are long enough for that clock. Where there is no room for so many inputs, calls
+have those of earlier ones; they do not count as samples.
 """
 
 from __future__ import annotations
@@ -257,6 +258,7 @@ class _Pairs:
         with _reference_at_work():
             inputs, order = self._inputs("timed reference", number)
             sets = [_put(self._reference, values) for values in inputs]
+            self._reference.time(sets, order=[0], flush_bytes=FLUSH_BYTES, dry=True)
             empty = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES, dry=True)
             timed = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES)
             _release(self._reference, sets)
@@ -267,6 +269,7 @@ class _Pairs:
         inputs, order = self._inputs("timed candidate", number)
         keep = random.Random(self._side.seeds("kept", number)).randrange(len(order))
         sets = [_put(self._candidate, values) for values in inputs]
+        self._candidate.time(sets, order=[0], flush_bytes=FLUSH_BYTES, dry=True)  # the GPU changes to this process
         timed = self._candidate.time(sets, order=order, flush_bytes=FLUSH_BYTES, keep=keep)
         _release(self._candidate, sets)
         values = [raw_output(output) for output in timed.kept]

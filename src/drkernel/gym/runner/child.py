@@ -28,7 +28,7 @@ PASSED = {
     "CUDA_HOME": "load_inline and torch.compile look for nvcc and the headers there",
     "CUDA_PATH": "the same by its other name",
     "TRITON_LIBCUDA_PATH": "Triton links its driver's helper against the libcuda.so.1 there",
-    "CC": "the C compiler of Triton's launchers, where it is not called gcc or clang",
+    **dict.fromkeys(sandbox.COMPILERS, "the compilers, where they are not called gcc and g++"),
 }
 """variables of the judge's environment that the zygote and runners on a real GPU keep -> what fails without them"""
 CACHES = {
@@ -74,6 +74,8 @@ def fork(
             _arrange(fds, output)
             main([], {})
         else:
+            if how.gpu and surroundings.pid_namespace:
+                sandbox.mount_own_proc(surroundings)
             if how.scratch:
                 _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath, gpu=how.gpu)
             main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
@@ -149,6 +151,7 @@ def _enter(scratch: str, path: str, *, gpu: bool) -> None:
     kept = {name: os.environ[name] for name in PASSED if gpu and name in os.environ}
     os.environ.clear()
     os.environ.update(kept, PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
+    os.environ["USER"] = "candidate"  # its user id has no name, and TorchInductor asks for one
     os.environ.update({name: os.path.join(scratch, folder) for name, folder in CACHES.items()})
     os.chdir(scratch)
 
@@ -202,6 +205,7 @@ def runner_main(device: Device, scratch: str, visible: Mapping[str, str]) -> Mai
             except Exception as error:  # no candidate is here yet: the machine's fault, of which the judge is told
                 seen = "".join(f" {name}={value}" for name, value in visible.items())
                 why = f"{device.name}, as {inside}{seen}, does not start: {type(error).__name__}: {error}"
+                why += "".join(f"; {layer}: {reason}" for layer, reason in missing.items())
                 send(channel, {"failed": why})
                 raise
             send(channel, greeting)

@@ -29,8 +29,12 @@ MAX_JOBS = 64
 """most jobs of one zygote at a time"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
+COMPILERS = ("CC", "CXX", "CUDAHOSTCXX")
+"""variables that name compilers: of Triton's launchers, of C++ extensions, of nvcc"""
 WRITABLE_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
 _OURS = (Path(__file__).resolve().parents[2], package_folder("ttir_executor").resolve())
+_FACTS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm/overcommit_memory")
+"""of the machine, for everyone; a job with a /proc of its own opens them there"""
 _GRACE_CPU_S = 5
 """processor seconds between SIGXCPU and SIGKILL"""
 
@@ -270,11 +274,22 @@ def _readable_by_others() -> bool:
     return True
 
 
+def mount_own_proc(found: Surroundings) -> None:
+    """Give the calling process, the first of a PID namespace, a /proc that shows it: NVIDIA's driver writes the names
+    of its threads there, by their numbers inside."""
+
+    def step(found: Surroundings) -> None:
+        linux.unshare(linux.CLONE_NEWNS)
+        linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+        linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+
+    _try(found, "own /proc", step)
+
+
 def readable_paths() -> list[str]:
     """Files a candidate may read: the interpreter, packages other than ours, system libraries."""
     paths = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
-             "/etc/passwd", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems",
-             "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null"]  # fmt: skip
+             "/etc/passwd", "/sys/devices/system/cpu", "/dev/null", *_FACTS]  # fmt: skip
     paths += [os.path.realpath(sys.prefix) + "/pyvenv.cfg", os.path.realpath(sys.base_prefix) + "/bin"]
     paths += _except_ourselves(os.path.join(os.path.realpath(sys.base_prefix), "lib"))
     for kind in ("stdlib", "platstdlib", "purelib", "platlib"):
@@ -286,15 +301,25 @@ def readable_paths() -> list[str]:
 
 
 def gpu_devices() -> list[str]:
-    """Device files of NVIDIA's driver, as far as there are any, and one that maps memory which no limit counts."""
-    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/dev/zero"]
+    """Device files of NVIDIA's driver, as far as there are any, one that maps memory which no limit counts, and where
+    the driver names its threads: without that ``cuInit`` fails with error 304."""
+    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/dev/zero", "/proc/self/task"]
 
 
 def gpu_facts() -> list[str]:
     """The files that CUDA's libraries read, and the headers that Triton's launcher is compiled with."""
-    paths = ["/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices",
-             "/etc/ld.so.conf", "/etc/ld.so.conf.d", sysconfig.get_path("include")]  # fmt: skip
-    return [*(path for path in paths if os.path.exists(path)), *_of_cuda()]
+    paths = [*_FACTS, *glob.glob("/proc/driver/nvidia*"), "/proc/devices", "/proc/modules",
+             "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/mmap_min_addr", "/sys/module", "/sys/bus/pci",
+             "/sys/devices", "/etc/ld.so.conf", "/etc/ld.so.conf.d", sysconfig.get_path("include")]  # fmt: skip
+    return [*(path for path in paths if os.path.exists(path)), *_of_cuda(), *_of_compilers()]
+
+
+def _of_compilers() -> list[str]:
+    """The compilers that the environment names, with the folders that they are installed in, and ninja."""
+    named = [os.path.realpath(os.environ.get(name, "")) for name in COMPILERS]
+    homes = [os.path.dirname(os.path.dirname(path)) for path in named if os.path.isfile(path)]
+    ninja = shutil.which("ninja")
+    return [home for home in homes if home not in ("/", "/usr")] + ([os.path.realpath(ninja)] if ninja else [])
 
 
 def _of_cuda() -> list[str]:
@@ -414,7 +439,7 @@ def _filter(how: Confinement, surroundings: Surroundings, on: list[str]) -> list
     contained = surroundings.pid_namespace or (surroundings.rules is not None and landlock.abi() >= 6)
     return seccomp.assemble(
         allow_exec=how.limits.allow_exec,
-        allow_uncounted=how.gpu,
+        of_driver=how.gpu,
         allow_signals=contained,
         allow_fork=surroundings.can_fork_safely,
         own_pid=os.getpid(),

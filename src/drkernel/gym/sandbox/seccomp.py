@@ -19,8 +19,7 @@ from drkernel.gym.sandbox import linux
 # name -> (x86_64, aarch64); None where the architecture lacks the call
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     # network
-    "socket": (41, 198), "connect": (42, 203), "accept": (43, 202), "accept4": (288, 242), "bind": (49, 200),
-    "listen": (50, 201),
+    "connect": (42, 203), "accept": (43, 202), "accept4": (288, 242),
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239),
@@ -42,13 +41,17 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None), "lookup_dcookie": (212, 18),
     "nfsservctl": (180, 42),
     # memory and queues that outlive or escape a process
-    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
+    "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "semget": (64, 190),
     "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "io_setup": (206, 0), "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
     # what candidates on one machine could tell each other by files that they all may read, or see of each other there
     "flock": (73, 32), "inotify_init": (253, None), "inotify_init1": (294, 26),
 }  # fmt: skip
+_SOCKET = (41, 198)
+_DRIVER: dict[str, tuple[int | None, int | None]] = {"socket": _SOCKET, "bind": (49, 200), "listen": (50, 201),
+                                                     "memfd_create": (319, 279)}  # fmt: skip
+"""what NVIDIA's driver does not start without: memory, and a socket where its IPC listens, to which nobody connects"""
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
             "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
@@ -84,7 +87,7 @@ def assemble(
     allow_exec: bool,
     allow_signals: bool,
     allow_fork: bool = True,
-    allow_uncounted: bool = False,
+    of_driver: bool = False,
     own_pid: int = 0,
     arch: str | None = None,
 ) -> list[Instruction]:
@@ -92,8 +95,8 @@ def assemble(
 
     ``allow_signals`` is right where a PID namespace or Landlock's signal scope already keeps signals inside the job;
     otherwise only ``own_pid`` may be signalled. Without ``allow_fork`` there can be threads but no processes, for where
-    nothing else could find them all again. ``allow_uncounted``: memory that no limit counts, for what needs it (the
-    driver of a real GPU).
+    nothing else could find them all again. ``of_driver``: what the driver of a real GPU needs, memory that no limit
+    counts and Unix sockets that listen.
     """
     arch = arch or linux.machine()
     column = 0 if arch == "x86_64" else 1
@@ -106,7 +109,7 @@ def assemble(
     ]
     if arch == "x86_64":
         program += [(_JGE, 0, 1, _X32_BIT), (_RET, 0, 0, _KILL_PROCESS)]
-    refused = {**_CALLS, **({} if allow_exec else _EXEC)}
+    refused = {**_CALLS, **({} if allow_exec else _EXEC), **({} if of_driver else _DRIVER)}
     for numbers in refused.values():
         if (nr := numbers[column]) is not None:
             program += [(_JEQ, 0, 1, nr), refuse]
@@ -117,9 +120,10 @@ def assemble(
         for numbers in _FORK.values():
             if (nr := numbers[column]) is not None:
                 program += [(_JEQ, 0, 1, nr), refuse]
-    program += _on_argument(_SOCKETPAIR[column], [(_JEQ, 1, 0, _AF_UNIX), refuse])
-    program += _on_argument(_SOCKETPAIR[column], [(_JSET, 0, 1, _DATAGRAM_BIT), refuse], 1)
-    if not allow_uncounted:
+    for number in (_SOCKETPAIR[column], _SOCKET[column]):
+        program += _on_argument(number, [(_JEQ, 1, 0, _AF_UNIX), refuse])
+        program += _on_argument(number, [(_JSET, 0, 1, _DATAGRAM_BIT), refuse], 1)
+    if not of_driver:
         shared = [(_JSET, 0, 2, _MAP_SHARED), (_JSET, 0, 1, _MAP_ANONYMOUS), refuse]
         program += _on_argument(_MMAP[column], shared, 3)
         for command in _RANGE_LOCKS:

@@ -152,7 +152,7 @@ class TimedCalls:
     device_seconds: tuple[float, ...]
     """one per call, between two events on the device"""
     call_seconds: tuple[float, ...]
-    """one per call, by the runner's clock, from before the first event until the device is idle"""
+    """one per call, by the runner's clock, from before the flush until the device is idle"""
     wall_seconds: float
     """the whole block by the judge's clock, flushes included, the sending of outputs not"""
     kept: list[Output]

@@ -1,7 +1,5 @@
 "use strict";
 // The page to watch: asks for the state every two seconds, and for the latest jobs when something changed.
-const STATUSES = ["correct", "incorrect", "compile_error", "hack", "runtime_error", "timeout", "out_of_memory", "infra_error",
-  "unsupported", "invalid_request"];
 const STATES = { queued: "waiting", leased: "running", cancelled: "cancelled" };
 const SPAN_S = 1800, BIN_S = 30;
 const byId = (id) => document.getElementById(id);
@@ -47,15 +45,15 @@ function figures(state) {
 
 function mix(counts) {
   const total = Object.values(counts).reduce((a, b) => a + b, 0) || 1;
-  const names = STATUSES.filter((name) => counts[name]);
+  const names = Object.keys(counts).filter((name) => counts[name]).sort((a, b) => counts[b] - counts[a]);
   byId("mix").replaceChildren(...names.map((name) => {
-    const part = element("i", undefined, "s" + STATUSES.indexOf(name));
+    const part = element("i", undefined, "mark " + name);
     part.style.width = (100 * counts[name] / total) + "%";
     return part;
   }));
   byId("mix-legend").replaceChildren(...names.map((name) => {
     const item = element("span"), share = 100 * counts[name] / total;
-    item.append(element("i", undefined, "s" + STATUSES.indexOf(name)),
+    item.append(element("i", undefined, "mark " + name),
       `${name.replaceAll("_", " ")} ${counts[name]} (${share < 1 ? "<1" : share.toFixed(0)}%)`);
     return item;
   }));
@@ -116,7 +114,7 @@ function plots(state) {
   const wait = frame("latency", niceTop(slowest), (v) => seconds(v));
   for (const name of ["p95", "p50"]) {
     const points = bins.map((bin) => [wait.x(Math.max(0, state.now - bin.at - BIN_S / 2)), wait.y(bin[name])]);
-    if (points.length === 1) points.push([points[0][0] + 2, points[0][1]]);
+    wait.svg.append(...points.map(([x, y]) => shape("circle", { class: name, cx: x, cy: y, r: 1.5 })));
     wait.svg.append(shape("polyline", { class: name, points: points.map((p) => p.map((v) => v.toFixed(1)).join()).join(" ") }));
   }
   byId("latency-note").textContent = "strong: median, pale: 95th percentile";
@@ -127,7 +125,7 @@ function health(worker, state) {
   if (worker.lost) return ["lost", "bad"];
   if (worker.kind === "remote" && state.now - worker.seen > state.lease_s) return ["silent " + ago(worker.seen, state.now), "warn"];
   if (worker.in_a_row) return [`${worker.in_a_row} failures in a row`, "warn"];
-  return ["well", "well"];
+  return ["well", "up"];
 }
 
 function workers(state) {
@@ -136,7 +134,7 @@ function workers(state) {
     const row = element("tr", undefined, worker.quarantined ? "out" : ""), [text, cls] = health(worker, state), name = element("td", worker.name, "name");
     name.title = worker.name;
     const cell = element("td", text, cls);
-    if (cls !== "well" && worker.note) cell.append(element("div", worker.note, "note"));
+    if (cls !== "up" && worker.note) cell.append(element("div", worker.note, "note"));
     row.append(name, element("td", worker.kind, "wide"), element("td", worker.slots, "r wide"), element("td", worker.done, "r"),
       element("td", worker.failed, "r"), cell);
     return row;
@@ -200,8 +198,10 @@ function jobRow(job, today) {
   const has = (value) => value !== undefined && value !== null;
   const speed = has(found.speedup) ? (found.timing_kind === "modelled" ? "~" : "") + times(found.speedup) : "";
   const took = job.finished ? seconds(job.finished - job.submitted) : "", when = new Date(job.submitted * 1000);
-  row.append(element("td", (job.status || STATES[job.state] || job.state).replaceAll("_", " "), "status " + (job.status || "")), cell,
-    element("td", speed, has(found.speedup) && found.speedup > 1 ? "r well" : "r"),
+  const status = element("td");
+  status.append(element("span", (job.status || STATES[job.state] || job.state).replaceAll("_", " "), job.status ? "mark tag " + job.status : "dim"));
+  row.append(status, cell,
+    element("td", speed, has(found.speedup) && found.speedup > 1 ? "r up" : "r"),
     element("td", has(found.coverage) ? (100 * found.coverage).toFixed(0) + "%" : "", "r wide"),
     element("td", job.device, "wide"), element("td", job.client, "wide"), element("td", took, "r wide"),
     element("td", when.toDateString() === today ? when.toTimeString().slice(0, 8) : when.toISOString().slice(0, 16).replace("T", " "), "r wide"));
