@@ -4,6 +4,7 @@ On the CPU no Triton kernel runs, so a candidate there has no kernel of its own;
 checks, blocks in turns, kept outputs, clocks and the floor. The interval of a reference against itself is real.
 """
 
+import re
 import time
 
 import pytest
@@ -22,6 +23,7 @@ from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.cuda import CudaSession, Trace, read_trace
 from drkernel.sim.spec import get_spec, own_card, spec_called
 from drkernel.task import Task
+from drkernel.tasks.oracle import tolerance_for
 from drkernel.verdict import Profile, ProfileRow
 from gym_harness import grade as grade_on
 
@@ -157,6 +159,84 @@ def test_a_kept_output_of_some_size_accuses_nobody(on_cpu, own_kernel):
     assert verdict.is_correct, verdict.findings
 
 
+SIZED = """
+import torch
+ROWS = 4000
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.randn(24))
+        self.calls = 0
+        self.kept = None
+    def forward(self, x, where):
+        {body}
+        return torch.softmax(x * self.gain, -1), x.argmax(-1), where + 1
+def get_inputs():
+    return [torch.randn(ROWS, 24), torch.randint(100, (ROWS,))]
+def get_init_inputs():
+    return []
+"""
+
+
+def sized(body: str = "pass") -> tuple[str, Task]:
+    """A candidate, the reference with ``body`` in front, and a task that is checked at 16 rows and timed at 4000."""
+    task = Task(id="sized", reference=SIZED.format(name="Model", body="pass"), profiles={"tiny": {"ROWS": 16}})
+    return INLINE + SIZED.format(name="ModelNew", body=body), task
+
+
+def test_a_card_checks_small_and_times_the_tasks_own_sizes(on_cpu, own_kernel, monkeypatch):
+    """`tiny` was timed. Inputs go over in parts, and of outputs a part comes back."""
+    monkeypatch.setattr("drkernel.gym.session.cuda.PART", 1 << 14)
+    source, task = sized()
+    verdict = grade(on_cpu, source, task, profile="tiny", co_judge="off")
+    assert verdict.is_correct, (verdict.error, verdict.correctness, verdict.findings)
+    assert (verdict.checked_at.profile, verdict.timed_at.profile) == ("tiny", None)
+    assert any("4000" in words for words in verdict.timed_at.inputs) and verdict.untimed is None
+    assert verdict.timing.kind == "measured" and len(verdict.timing.samples) >= 10
+    small = grade(on_cpu, source, task, profile="tiny", time_at="checked", co_judge="off")
+    assert small.timed_at == small.checked_at
+
+
+REMEMBERS = """
+        if len(x) > 16:
+            self.kept = self.kept or (torch.softmax(x * self.gain, -1), x.argmax(-1), where + 1)
+            return self.kept"""
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("x = x if len(x) < 4000 else x * 0.5", "is wrong|should be"),
+        ("x = x if len(x) < 4000 else x[:-1]", "outputs are"),
+        (REMEMBERS, "should be"),
+    ],
+)
+def test_what_is_wrong_at_the_tasks_own_sizes_alone_is_found(on_cpu, own_kernel, body, said):
+    source, task = sized(body)
+    verdict = grade(on_cpu, source, task, **{**TERMS, "profile": "tiny"})
+    assert verdict.status == "incorrect" and verdict.speedup is None, verdict.findings
+    (finding,) = [one for one in verdict.findings if one.kind == "wrong_when_timed"]
+    assert re.search(said, finding.message), finding.message
+
+
+def test_own_sizes_beyond_this_machine_are_said_and_the_checked_ones_timed(on_cpu, own_kernel, monkeypatch):
+    monkeypatch.setattr(cuda, "default_budget", lambda: 4000 * 24)
+    source, task = sized()
+    verdict = grade(on_cpu, source, task, **{**TERMS, "profile": "tiny"})
+    assert verdict.timed_at == verdict.checked_at and verdict.timing.kind == "measured"
+    assert "inputs and weights take" in verdict.untimed
+
+
+def test_a_choice_that_rounding_flips_is_no_mistake():
+    rule, values = tolerance_for("fp32"), torch.zeros(5000, dtype=torch.long)
+    flipped = torch.where(torch.arange(5000) < 5, 1, values)
+    assert cuda.compare_samples([flipped], [values], rule).passed_calls == 1
+    assert cuda.compare_samples([torch.where(torch.arange(5000) < 10, 1, values)], [values], rule).passed_calls == 0
+    exact = torch.randn(5000)
+    assert cuda.compare_samples([exact * (1 + 1e-5)], [exact], rule).passed_calls == 1
+    assert cuda.compare_samples([exact * (1 + 1e-2)], [exact], rule).passed_calls == 0
+
+
 @pytest.mark.slow
 def test_a_compiled_baseline_is_measured(on_cpu, own_kernel):
     """Dynamo read the source of what counts operators, which Landlock hides."""
@@ -277,7 +357,9 @@ class TestConclusions:
         side = ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
         monkeypatch.setattr(cuda, "gpu_name", lambda device: "NVIDIA H200")
         empty = Profile(kind="measured", device="cuda:0", total_seconds=0, elapsed_seconds=0)
-        return cuda._conclude(side, [ours] * 4, [theirs] * 4, empty, empty, SETTINGS)
+        pairs = cuda._Pairs(side, None, None)
+        pairs.ours, pairs.theirs = [ours] * 4, [theirs] * 4
+        return cuda._conclude(pairs, empty, empty, SETTINGS)
 
     def test_clocks_that_disagree_condemn(self, monkeypatch):
         escaping = Block((1e-6,) * 5, 5e-3)

@@ -52,7 +52,7 @@ def evaluate(
     host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
-    time_at: Annotated[str, typer.Option(help="sizes that sim devices time: the task's own, or checked")] = "own",
+    time_at: Annotated[str, typer.Option(help="sizes that are timed: the task's own, or checked")] = "own",
     precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
     trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,

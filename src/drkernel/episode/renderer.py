@@ -251,7 +251,7 @@ def shown_reference(task: Task, settings: EvalSettings) -> str:
     Answers are compared at those, or at fewer rows of them where they are large, and timed at the task's own.
     """
     text = sized_reference(task, settings.for_task(task).profile)
-    if not (settings.place.simulated and settings.timing and settings.time_at == "own"):
+    if not (settings.timing and settings.time_at == "own"):
         return text
     own = sized_reference(task, "full" if "full" in task.profiles else None)
     pairs = zip(text.splitlines(keepends=True), own.splitlines(keepends=True), strict=True)

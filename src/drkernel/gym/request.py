@@ -29,13 +29,13 @@ class EvalSettings(Config):
     )
     profile: str | None = Field(
         "tiny",
-        description="size profile that answers are checked at; None takes the task's own sizes, shrunk as far as a "
-        "simulated device needs it ('checked_bytes', 'checked_flops'), and so does the default for tasks without it",
+        description="size profile that answers are checked at; None takes the task's own sizes, shrunk as far as "
+        "checking needs it ('checked_bytes', 'checked_flops'), and so does the default for tasks without it",
     )
     time_at: Literal["own", "checked"] = Field(
         "own",
-        description="what a simulated device times: the task's own sizes (profile 'full' where it has one, else its "
-        "source as it is), or those that are checked; a real one times what it checks",
+        description="what is timed: the task's own sizes (profile 'full' where it has one, else its source as it is), "
+        "or those that are checked: on a real GPU, without a profile, the task's own",
     )
     checked_bytes: int = Field(
         16 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"

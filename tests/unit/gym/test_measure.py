@@ -94,6 +94,24 @@ def test_the_judges_clock_decides_where_it_says_more():
     assert speedup_interval(honest, partly).value == pytest.approx(1.0, abs=0.05)
 
 
+def test_noise_of_the_judges_clock_is_no_time():
+    """As on an H200: kernels of 4.4 us, of which the judge's clock says 4 to 20 us from block to block."""
+    rng = np.random.default_rng(5)
+
+    def noisy(scale: float) -> list[Block]:
+        return [Block(b.device_seconds, sum(b.device_seconds) + 8 * rng.gamma(2, 4e-6)) for b in blocks(rng, scale)]
+
+    for _ in range(20):
+        speedup = speedup_interval(noisy(6.6e-6), noisy(4.4e-6))
+        assert speedup.value == pytest.approx(1.5, rel=0.1) and speedup.high - speedup.low < 0.3
+
+
+def test_no_call_takes_less_than_nothing_takes():
+    """Events forged to a tenth of the truth, of a kernel that the judge's clock is too coarse for."""
+    block = Block((4e-7,) * 5, 2e-5, floor=2e-6)
+    assert median_seconds([block], by_clock=False) == 2e-6
+
+
 @pytest.mark.parametrize("repeated", [frozenset(), frozenset({4, 5, 6, 7, 8, 9})])
 def test_events_that_are_forged_to_the_right_sum_gain_nothing(repeated):
     """Short for most calls, or for those that are samples, and long for the rest."""

@@ -50,8 +50,6 @@ def with_co_judge(verdict: Verdict, request: EvalRequest, evaluate: Callable[[Ev
         return _not_replayed(verdict, refusal)
     start = time.perf_counter()
     changed = {"device": card, "co_judge": "off", "baseline": "eager", "lines": False}
-    if settings.profile is not None:  # the card has timed what it has checked, and so has the co-judge
-        changed["time_at"] = "checked"
     second = evaluate(request.model_copy(update={"settings": settings.model_copy(update=changed)}))
     seconds = time.perf_counter() - start
     phases = {**verdict.phases, "co_judge": seconds}

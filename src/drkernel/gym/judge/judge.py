@@ -43,7 +43,7 @@ from drkernel.gym.judge.contribution import (
 )
 from drkernel.gym.judge.exact import ExactCheck
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
-from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure, without_floor
+from drkernel.gym.judge.measured_timing import Measured, WrongWhenTimed, measure, measure_at_own_sizes, without_floor
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
@@ -450,7 +450,8 @@ class Trial:
         if isinstance(session, TimedSession):
             launched = names_of([call.result.record for call in calls])
             try:
-                measured = measure(side, session, self.factory, self.settings, launched)
+                at_own = self._measured_at_own_sizes(side, launched)
+                measured = at_own or measure(side, session, self.factory, self.settings, launched)
             except WrongWhenTimed as error:
                 assert self.checker is not None
                 self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
@@ -463,6 +464,19 @@ class Trial:
             eager, profiles = self._reference_profile(side, calls[0].case.inputs), [one.profile for one in records]
             self._time(profiles, eager, heard, side.reference.source, side.conv_tf32)
             self._give_credit(records, self.idle)
+
+    def _measured_at_own_sizes(self, side: ExpectedSide, launched: set[str]) -> Measured | None:
+        """Times at the task's own sizes; None where those were checked, or are beyond this machine."""
+        own = self._own_sizes()
+        if own is None:
+            return None
+        try:
+            found = measure_at_own_sizes(self.request, own.source, side, self.factory, launched)
+        except Untimed as error:
+            self.facts.untimed = f"the task's own sizes were not timed, but those that were checked: {error}"
+            return None
+        self.facts.timed_at = own.sizes
+        return found
 
     def _time_at_own_sizes(self, side: ExpectedSide) -> bool:
         """Time the task's own sizes without data; return False when that was not requested or is impossible."""

@@ -7,6 +7,11 @@ the oracle. Device time comes from events in the runner, which a candidate could
 each block decides where it says more, minus the cost of an empty block, which runs in the reference's runner: a
 candidate cannot make it longer. Blocks are long enough for that clock. Where there is no room for so many inputs, calls
 have those of earlier ones; they do not count as samples.
+
+Where a task's own sizes are not those that were checked, both sides are timed there in sessions of their own. Inputs of
+such a size are drawn once; on the card each call finds their elements moved on by a secret share of the length. The
+reference's runner, in which nothing of the candidate runs, answers the same call, and elements at secret places are
+compared at the declared precision: how precise the candidate is, the checked calls have shown.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +31,19 @@ from drkernel.gym.device import gpu_name, title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.protocol import OpensSessions, SessionError, TimedCalls, TimedSession
-from drkernel.sim.spec import GPUSpec, spec_called
+from drkernel.gym.judge.memory import default_budget, is_no_room, shown
+from drkernel.gym.judge.own_sizes import Untimed
+from drkernel.gym.judge.reference_at_size import forms_of
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.protocol import OpensSessions, Output, SessionError, TimedCalls, TimedSession
+from drkernel.sim.spec import spec_called
+from drkernel.sim.wire.frames import same_bytes
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
-from drkernel.verdict import CandidateError, Finding, NotChecked, Profile, Speedup, Timing
+from drkernel.tasks.inputs import role_of
+from drkernel.tasks.oracle import Oracle, RawOutput, ToleranceRule, expected_output
+from drkernel.tasks.reference import Reference, load_reference
+from drkernel.verdict import CandidateError, Correctness, Finding, NotChecked, Profile, Speedup, Timing
 
 RESAMPLES = 1000
 CLOCK_SLACK = 1.5
@@ -50,11 +62,14 @@ class Block:
     """host time around all calls of the block, on the judge's clock, minus that of a block without calls"""
     repeated: frozenset[int] = frozenset()
     """places of the calls whose inputs an earlier call of the block had: a result might be remembered"""
+    floor: float = 0.0
+    """device seconds between two events with nothing between them"""
 
     @property
     def samples(self) -> tuple[float, ...]:
-        """Device seconds of the calls with inputs of their own."""
-        return tuple(seconds for call, seconds in enumerate(self.device_seconds) if call not in self.repeated)
+        """Device seconds of the calls with inputs of their own; none is less than nothing takes."""
+        calls = enumerate(self.device_seconds)
+        return tuple(max(seconds, self.floor) for call, seconds in calls if call not in self.repeated)
 
     @property
     def share(self) -> float:
@@ -62,18 +77,26 @@ class Block:
         return self.wall_seconds / len(self.device_seconds)
 
 
-def median_seconds(blocks: Sequence[Block]) -> float:
-    """Return the median over all samples, or over the blocks' shares of the judge's time, whichever is more: events may
-    be forged for any calls of any blocks.
+def median_seconds(blocks: Sequence[Block], *, by_clock: bool = True) -> float:
+    """Return the median over all samples, or, ``by_clock``, over the blocks' shares of the judge's time, if that is
+    more.
 
     Raises ``ValueError`` without samples: a missing time must never count as a fast one.
     """
-    samples = [seconds for block in blocks for seconds in block.samples]
-    if not samples:
+    seconds = [seconds for block in blocks for seconds in block.device_seconds]
+    if not seconds:
         raise ValueError("no timed calls")
-    if not all(np.isfinite(samples)) or min(samples) <= 0:
+    if not all(np.isfinite(seconds)) or min(seconds) <= 0:
         raise ValueError("a timed call has no positive, finite duration")
-    return max(float(np.median(samples)), float(np.median([block.share for block in blocks])))
+    by_events = float(np.median([sample for block in blocks for sample in block.samples]))
+    return max(by_events, float(np.median([block.share for block in blocks]))) if by_clock else by_events
+
+
+def clock_decides(reference: Sequence[Block], candidate: Sequence[Block]) -> bool:
+    """Whether the judge's clock says more than the candidate's events, which may be forged for any calls, by more than
+    it ever differs from the reference's, which nobody forges."""
+    noise = max(abs(block.share - float(np.median(block.samples))) for block in reference)
+    return median_seconds(candidate) > median_seconds(candidate, by_clock=False) + noise
 
 
 def speedup_interval(
@@ -81,16 +104,19 @@ def speedup_interval(
 ) -> Speedup:
     """Return the ratio of medians, reference over candidate, with its bootstrap interval.
 
-    Blocks are paired in time: block k of one side ran next to block k of the other, and pairs are resampled together.
-    Raises ``ValueError`` when the two sides do not have equally many blocks of equally many calls, or no calls.
+    Where the judge's clock decides the candidate's time, it does the reference's, too. Blocks are paired in time: block
+    k of one side ran next to block k of the other, and pairs are resampled together. Raises ``ValueError`` when the two
+    sides do not have equally many blocks of equally many calls, or no calls.
     """
-    value = median_seconds(reference) / median_seconds(candidate)
+    by_clock = clock_decides(reference, candidate)
+    value = median_seconds(reference, by_clock=by_clock) / median_seconds(candidate, by_clock=by_clock)
     count, size = len(reference), len(reference[0].samples)
     if [len(block.samples) for block in candidate] != [size] * count:
         raise ValueError("reference and candidate need equally many blocks of equally many calls, to be paired")
     rng = np.random.default_rng(seed)
     chosen = rng.integers(count, size=(RESAMPLES, count, 1))  # the same pairs for both sides
-    ratios = _resampled_medians(reference, chosen, rng) / _resampled_medians(candidate, chosen, rng)
+    theirs, ours = (_resampled_medians(blocks, chosen, rng, by_clock) for blocks in (reference, candidate))
+    ratios = theirs / ours
     tail = (1 - confidence) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return Speedup(
@@ -102,14 +128,15 @@ def speedup_interval(
     )
 
 
-def _resampled_medians(blocks: Sequence[Block], chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _resampled_medians(
+    blocks: Sequence[Block], chosen: np.ndarray, rng: np.random.Generator, by_clock: bool
+) -> np.ndarray:
     """:func:`median_seconds` of resamples: the chosen blocks, and within each as many of its samples, drawn with
     replacement."""
     samples, shares = np.asarray([block.samples for block in blocks]), np.asarray([block.share for block in blocks])
     within = rng.integers(samples.shape[1], size=(*chosen.shape[:2], samples.shape[1]))
-    medians = np.median(samples[chosen, within].reshape(len(chosen), -1), axis=1)
-    whole: np.ndarray = np.maximum(medians, np.median(shares[chosen[:, :, 0]], axis=1))
-    return whole
+    medians: np.ndarray = np.median(samples[chosen, within].reshape(len(chosen), -1), axis=1)
+    return np.maximum(medians, np.median(shares[chosen[:, :, 0]], axis=1)) if by_clock else medians
 
 
 def clocks_disagree(blocks: Sequence[Block]) -> float | None:
@@ -155,6 +182,10 @@ FLOOR = "below_roofline"
 UNKNOWN_CARD = (
     "fit one with `drkernel doctor --calibrate card.yaml --base NEAREST` and give it by `--co-judge sim:card.yaml`"
 )
+MOVABLE = ("free", "positive", "unit")
+"""roles of inputs whose elements may change places"""
+FLIPPED = 1e-3
+"""share of the compared whole numbers of a large output that may be wrong: rounding flips a choice now and then"""
 FLOOR_SLACK = 0.8
 """A time below this share of the roofline floor is refused; the margin allows for the clock's error."""
 WRAPPERS = {
@@ -179,6 +210,41 @@ class Measured:
     findings: list[Finding] = field(default_factory=list)
 
 
+class LargeInputs:
+    """A task's constructor arguments, weights and inputs at its own sizes, on the host, each drawn once."""
+
+    def __init__(self, side: ExpectedSide, source: str, most_bytes: int):
+        """Raises :class:`Untimed` where they cannot be drawn or take more than ``most_bytes``."""
+        try:
+            forms = forms_of(source)
+            held = [leaf.nbytes for leaf in tree_leaves(forms.inputs) if isinstance(leaf, torch.Tensor)]
+            held += [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in forms.state.values()]
+            if sum(held) > most_bytes:
+                raise Untimed(f"inputs and weights take {shown(sum(held))}, and the judge may take {shown(most_bytes)}")
+            self.reference = load_reference(source)
+            self.init_args, self.init_kwargs = self.reference.draw_init(side.build_seed)
+            self.state = self.reference.build(side.build_seed).state_dict()
+            self.values = arguments_of(self.reference.draw_inputs(side.seeds("timed at own sizes")))
+        except TaskError as error:
+            raise Untimed(str(error)) from error
+        except (MemoryError, RuntimeError) as error:
+            if not is_no_room(error):
+                raise
+            raise Untimed(f"inputs and weights take more memory than there was ({error})") from error
+        self.moved = _may_be_moved(side)
+
+
+def _may_be_moved(side: ExpectedSide) -> list[int]:
+    """Places of the tensors among a call's arguments whose elements may change places: drawn ones without structure."""
+    names, draws = side.reference.argument_names(), [side.reference.draw_inputs(side.seeds("roles", n)) for n in (0, 1)]
+    found: list[bool] = []
+    for place, pair in enumerate(zip(*draws, strict=True)):
+        fixed = place < len(names) and names[place] in side.reference.fixed_inputs
+        leaves = zip(*(_tensors(value) for value in pair), strict=True)
+        found += [not (fixed or same_bytes(one, two) or role_of(one) not in MOVABLE) for one, two in leaves]
+    return [place for place, movable in enumerate(found) if movable]
+
+
 def measure(
     side: ExpectedSide, candidate: TimedSession, factory: OpensSessions, settings: EvalSettings, launched: set[str]
 ) -> Measured:
@@ -189,23 +255,46 @@ def measure(
     """
     with factory.open(settings) as reference:
         assert isinstance(reference, TimedSession), "a device whose times are measured"
-        _load_reference(side, reference, settings.baseline)
-        pairs = _Pairs(side, candidate, reference)
-        for number in range(-WARM_UP_BLOCKS, max(2, -(-settings.trials // BLOCK_CALLS))):
-            pairs.measure(number)
+        given = side.instance
         with _reference_at_work():
-            reference_profile = reference.profile(_profiled_arguments(side, reference), calls=PROFILED_CALLS)
-    profile = owned(candidate.profile(_profiled_arguments(side, candidate), calls=PROFILED_CALLS), launched)
-    return _conclude(side, pairs.ours, pairs.theirs, profile, owned(reference_profile, set()), settings)
+            _load_reference(side, reference, settings.baseline, side.reference, given.init_args, given.init_kwargs)
+            reference.call(arguments_of(side.reference.draw_inputs(side.seeds("reference warm-up"))))
+        return _measured(_Pairs(side, candidate, reference), settings, launched)
 
 
-def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) -> None:
-    """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
-    instance = side.instance
-    source = side.reference.source + WRAPPERS[baseline]
+def measure_at_own_sizes(
+    request: EvalRequest, source: str, side: ExpectedSide, factory: OpensSessions, launched: set[str]
+) -> Measured:
+    """Time the candidate, right where it was checked, at its task's own sizes: those of ``source``.
+
+    Raises what :func:`measure` does, and :class:`Untimed` when inputs of that size cannot be drawn here.
+    """
+    settings, given = request.settings, LargeInputs(side, source, default_budget())
+    with factory.open(settings) as reference, factory.open(settings) as candidate:
+        assert isinstance(reference, TimedSession) and isinstance(candidate, TimedSession), "times are measured here"
+        terms = given.init_args, given.init_kwargs
+        with _reference_at_work():
+            _load_reference(side, reference, settings.baseline, given.reference, *terms)
+        candidate.load(request.candidate, *terms, seed=side.build_seed, conv_tf32=side.conv_tf32)
+        for theirs, mine in side.pairs.items():
+            candidate.load_state({theirs: given.state[mine]})
+        return _measured(_OwnPairs(side, candidate, reference, given), settings, launched)
+
+
+def _measured(pairs: _Pairs, settings: EvalSettings, launched: set[str]) -> Measured:
+    for number in range(-WARM_UP_BLOCKS, max(2, -(-settings.trials // BLOCK_CALLS))):
+        pairs.measure(number)
     with _reference_at_work():
-        session.load(source, instance.init_args, instance.init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32)
-        session.call(arguments_of(side.reference.draw_inputs(side.seeds("reference warm-up"))))
+        theirs = pairs.reference.profile(pairs.profiled(pairs.reference), calls=PROFILED_CALLS)
+    ours = pairs.candidate.profile(pairs.profiled(pairs.candidate), calls=PROFILED_CALLS)
+    return _conclude(pairs, owned(ours, launched), owned(theirs, set()), settings)
+
+
+def _load_reference(
+    side: ExpectedSide, session: TimedSession, baseline: str, of: Reference, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
+    session.load(of.source + WRAPPERS[baseline], args, kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32)
 
 
 @contextmanager
@@ -227,11 +316,30 @@ def _reference_at_work() -> Iterator[None]:
         raise TaskError(message) from error
 
 
+@dataclass
+class _Work:
+    """What the calls of a block are made with."""
+
+    sets: list[list[Any]]
+    """different arguments, tensors by their handles"""
+    order: list[int]
+    """the set of each call"""
+    inputs: list[list[Any]]
+    """the same on the host"""
+    moves: list[float] = field(default_factory=list)
+    """by which share of their length each call's inputs are moved on"""
+    sample: int | None = None
+    """seed of the places at which outputs are compared; None: at all"""
+
+
 class _Pairs:
     """Blocks of the candidate's calls and of the reference's, one of each at a time."""
 
+    moved: Sequence[int] = ()
+    """places of the tensors among a call's arguments that may be moved on"""
+
     def __init__(self, side: ExpectedSide, candidate: TimedSession, reference: TimedSession):
-        self._side, self._candidate, self._reference = side, candidate, reference
+        self.side, self.candidate, self.reference = side, candidate, reference
         self._calls = BLOCK_CALLS
         self._repeated: frozenset[int] = frozenset()
         self.ours: list[Block] = []
@@ -246,66 +354,134 @@ class _Pairs:
         else:
             ours = self._candidate_block(number)
             theirs, empty = self._reference_block(number)
+        floor = float(np.median(empty.device_seconds))
         if number < 0:
             shortest = min(ours.wall_seconds, theirs.wall_seconds) / self._calls
             self._calls = min(MOST_CALLS, max(BLOCK_CALLS, math.ceil(BLOCK_SECONDS / shortest)))
             return
-        self.ours.append(Block(ours.device_seconds, max(0.0, ours.wall_seconds - empty), self._repeated))
-        self.theirs.append(Block(theirs.device_seconds, max(0.0, theirs.wall_seconds - empty), self._repeated))
+        for blocks, calls in ((self.ours, ours), (self.theirs, theirs)):
+            wall = max(0.0, calls.wall_seconds - empty.wall_seconds)
+            blocks.append(Block(calls.device_seconds, wall, self._repeated, floor))
 
-    def _reference_block(self, number: int) -> tuple[TimedCalls, float]:
-        """A block of the reference's calls, and the wall seconds of one without calls."""
-        with _reference_at_work():
-            inputs, order = self._inputs("timed reference", number)
-            sets = [_put(self._reference, values) for values in inputs]
-            self._reference.time(sets, order=[0], flush_bytes=FLUSH_BYTES, dry=True)
-            empty = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES, dry=True)
-            timed = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES)
-            _release(self._reference, sets)
-            return timed, empty.wall_seconds
+    def profiled(self, session: TimedSession) -> list[Any]:
+        """Arguments of a session for its profile."""
+        return _put(session, self.draw("profiled"))
+
+    def draw(self, purpose: str, number: int = 0) -> list[Any]:
+        """Inputs as the task draws them."""
+        return self.side.reference.draw_inputs(self.side.seeds(purpose, number))
+
+    def input_bytes(self) -> int:
+        """Of all tensors among the inputs of a call."""
+        return bytes_of_inputs(self.draw("floor"))
+
+    def _reference_block(self, number: int) -> tuple[TimedCalls, TimedCalls]:
+        """A block of the reference's calls, and one without calls."""
+        with _reference_at_work(), self._work("timed reference", number, self.reference) as work:
+            empty = self._timed(self.reference, work, dry=True)
+            return self._timed(self.reference, work), empty
 
     def _candidate_block(self, number: int) -> TimedCalls:
         """A block of the candidate's calls, one of which is checked."""
-        inputs, order = self._inputs("timed candidate", number)
-        keep = random.Random(self._side.seeds("kept", number)).randrange(len(order))
-        sets = [_put(self._candidate, values) for values in inputs]
-        self._candidate.time(sets, order=[0], flush_bytes=FLUSH_BYTES, dry=True)  # the GPU changes to this process
-        timed = self._candidate.time(sets, order=order, flush_bytes=FLUSH_BYTES, keep=keep)
-        _release(self._candidate, sets)
-        values = [raw_output(output) for output in timed.kept]
-        result = compare(values, self._side.instance.oracle(inputs[order[keep]]), self._side.rule)
+        with self._work("timed candidate", number, self.candidate) as work:
+            keep = random.Random(self.side.seeds("kept", number)).randrange(len(work.order))
+            timed = self._timed(self.candidate, work, keep)
+        result = self._compared(timed.kept, work, keep)
         if not result.passed_calls:
             raise WrongWhenTimed(result.message)
         return timed
 
-    def _inputs(self, purpose: str, number: int) -> tuple[list[list[Any]], list[int]]:
-        """The different inputs of a block, and which of them each call has."""
-        seeds, draw = self._side.seeds, self._side.reference.draw_inputs
+    def _timed(self, session: TimedSession, work: _Work, keep: int | None = None, *, dry: bool = False) -> TimedCalls:
+        """A block; one dry call before it has the GPU change to this process, which is nobody's time."""
+
+        def timed(calls: int, keep: int | None, dry: bool) -> TimedCalls:
+            return session.time(
+                work.sets, order=work.order[:calls], flush_bytes=FLUSH_BYTES, keep=keep, dry=dry,
+                moves=work.moves[:calls], moved=self.moved, sample=work.sample,
+            )  # fmt: skip
+
+        timed(1, None, True)
+        return timed(len(work.order), keep, dry)
+
+    def _compared(self, kept: Sequence[Output], work: _Work, keep: int) -> Correctness:
+        values = [raw_output(output) for output in kept]
+        return compare(values, self.side.instance.oracle(work.inputs[work.order[keep]]), self.side.rule)
+
+    @contextmanager
+    def _work(self, purpose: str, number: int, session: TimedSession) -> Iterator[_Work]:
+        """The different inputs of a block, as many as have room, and which of them each call has."""
         first = (number + WARM_UP_BLOCKS) * MOST_SETS
-        inputs = [draw(seeds(purpose, first))]
+        inputs = [self.draw(purpose, first)]
         room = SET_BYTES // max(1, bytes_of_inputs(inputs[0]))
         count = min(self._calls, MOST_SETS, max(BLOCK_CALLS, room))
-        inputs += [draw(seeds(purpose, first + k)) for k in range(1, count)]
+        inputs += [self.draw(purpose, first + k) for k in range(1, count)]
         order = [call % count for call in range(self._calls)]
-        random.Random(seeds("order", number)).shuffle(order)
+        random.Random(self.side.seeds("order", number)).shuffle(order)
         first_calls = {chosen: call for call, chosen in reversed([*enumerate(order)])}
         self._repeated = frozenset(range(len(order))) - frozenset(first_calls.values())
-        return inputs, order
+        sets = [_put(session, values) for values in inputs]
+        yield _Work(sets, order, inputs)
+        session.release([leaf for leaf in tree_leaves(sets) if isinstance(leaf, int)])
 
 
-def _release(session: TimedSession, sets: list[list[Any]]) -> None:
-    session.release([leaf for leaf in tree_leaves(sets) if isinstance(leaf, int)])
+class _OwnPairs(_Pairs):
+    """Blocks at the task's own sizes, whose inputs stay on the card."""
+
+    def __init__(self, side: ExpectedSide, candidate: TimedSession, reference: TimedSession, given: LargeInputs):
+        super().__init__(side, candidate, reference)
+        self.moved = given.moved
+        self._given = given
+        with _reference_at_work():
+            self._theirs = _put(reference, given.values, in_parts=True)
+        self._ours = _put(candidate, given.values, in_parts=True)
+
+    def profiled(self, session: TimedSession) -> list[Any]:
+        """The inputs that are there."""
+        return self._ours if session is self.candidate else self._theirs
+
+    def input_bytes(self) -> int:
+        """Of all tensors among the inputs of a call."""
+        return bytes_of_inputs(self._given.values)
+
+    @contextmanager
+    def _work(self, purpose: str, number: int, session: TimedSession) -> Iterator[_Work]:
+        """The inputs that are there, moved on by another share for each call."""
+        shares = random.Random(self.side.seeds(purpose, number))
+        if not self.moved:
+            self._repeated = frozenset(range(1, self._calls))
+        moves = [shares.random() for _ in range(self._calls)]
+        yield _Work([self.profiled(session)], [0] * self._calls, [], moves, shares.getrandbits(62))
+
+    def _compared(self, kept: Sequence[Output], work: _Work, keep: int) -> Correctness:
+        """Compare elements with the reference's, which gets the same inputs on the card."""
+        with _reference_at_work():
+            one = _Work([self._theirs], [0], [], [work.moves[keep]], work.sample)
+            expected = self._timed(self.reference, one, 0).kept
+        shapes, wanted = ([(one.shape, one.dtype) for one in outputs] for outputs in (kept, expected))
+        if shapes != wanted:
+            message = f"at the task's own sizes outputs are {shapes}, the reference's {wanted}"
+            return Correctness(checked_calls=1, passed_calls=0, message=message)
+        return compare_samples(
+            [raw_output(output) for output in kept], [raw_output(output) for output in expected], self.side.rule
+        )
 
 
-def _put(session: TimedSession, inputs: list[Any]) -> list[Any]:
+def compare_samples(values: Sequence[RawOutput], expected: Sequence[RawOutput], rule: ToleranceRule) -> Correctness:
+    """Compare elements of large outputs at the declared precision; an index that rounding flips is no mistake."""
+    outputs = tuple(expected_output(one, one, one, rule.precision) for one in expected)
+    result = compare(values, Oracle(outputs, rule.precision, "declared"), replace(rule, explicit=True))
+    whole = not any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in expected)
+    if whole and result.mismatch is not None and result.mismatch.wrong_fraction <= FLIPPED:
+        return result.model_copy(update={"passed_calls": 1})
+    return result
+
+
+def _put(session: TimedSession, inputs: list[Any], *, in_parts: bool = False) -> list[Any]:
+    put = session.put_in_parts if in_parts else session.put
     return [
-        tree_map(lambda leaf: session.put(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+        tree_map(lambda leaf: put(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
         for value in arguments_of(inputs)
     ]
-
-
-def _profiled_arguments(side: ExpectedSide, session: TimedSession) -> list[Any]:
-    return _put(session, side.reference.draw_inputs(side.seeds("profiled")))
 
 
 def owned(profile: Profile, launched: set[str]) -> Profile:
@@ -317,30 +493,27 @@ def owned(profile: Profile, launched: set[str]) -> Profile:
     return profile.model_copy(update={"rows": rows})
 
 
-def _conclude(
-    side: ExpectedSide,
-    ours: list[Block],
-    theirs: list[Block],
-    profile: Profile,
-    reference_profile: Profile,
-    settings: EvalSettings,
-) -> Measured:
+def _conclude(pairs: _Pairs, profile: Profile, reference_profile: Profile, settings: EvalSettings) -> Measured:
     """Times and speedup, and the findings of the clocks and the roofline."""
+    ours, theirs = pairs.ours, pairs.theirs
     name = title_of(settings.place)
-    seconds, reference_seconds = median_seconds(ours), median_seconds(theirs)
+    by_clock = clock_decides(theirs, ours)
+    seconds, reference_seconds = (median_seconds(blocks, by_clock=by_clock) for blocks in (ours, theirs))
     found = Measured(
         profile=profile,
         reference_profile=reference_profile,
         timing=_timing(name, seconds, ours),
         reference_timing=_timing(name, reference_seconds, theirs),
-        speedup=speedup_interval(theirs, ours, seed=side.seeds("bootstrap") % 2**32),
+        speedup=speedup_interval(theirs, ours, seed=pairs.side.seeds("bootstrap") % 2**32),
     )
     disagreement = clocks_disagree(ours)
     if disagreement is not None:
         found.findings.append(show.clock_disagreement(disagreement))
-    floor = floor_of(side, spec_called(gpu_name(settings.place)))
-    if floor is not None and seconds < FLOOR_SLACK * floor <= reference_seconds:
-        found.findings.append(show.below_roofline(seconds, floor))
+    spec = spec_called(gpu_name(settings.place))
+    if spec is not None:
+        floor = roofline_floor(pairs.input_bytes(), spec.dram_bandwidth)
+        if seconds < FLOOR_SLACK * floor <= reference_seconds:
+            found.findings.append(show.below_roofline(seconds, floor))
     return found
 
 
@@ -357,13 +530,10 @@ def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
 
 
-def floor_of(side: ExpectedSide, spec: GPUSpec | None) -> float | None:
-    """Return the seconds needed to read every input once from device memory, with flushed caches."""
-    if spec is None:
-        return None
-    return roofline_floor(bytes_of_inputs(side.reference.draw_inputs(side.seeds("floor"))), spec.dram_bandwidth)
-
-
 def bytes_of_inputs(inputs: list[Any]) -> int:
     """Return the bytes of all tensors among the inputs."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+    return sum(leaf.nbytes for leaf in _tensors(inputs))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -77,7 +77,7 @@ class Chosen:
 def chosen_to_check(request: EvalRequest) -> Chosen:
     """The sizes at which answers are compared. A problem with the requested profile is a :class:`TaskError`."""
     task, settings = request.task, request.settings
-    if settings.profile is not None or not settings.place.simulated:
+    if settings.profile is not None or not (settings.place.simulated or settings.time_at == "own"):
         try:
             source = sized_reference(task, settings.profile)
             return Chosen(source, changed_between(own_source(task), source), settings.profile, False)
@@ -98,12 +98,12 @@ def chosen_to_check(request: EvalRequest) -> Chosen:
 
 
 def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
-    """The sizes at which a run without data is timed; None when the checked sizes are timed."""
+    """The sizes that are timed, without data on a simulated device; None when the checked sizes are."""
     task, settings = request.task, request.settings
     if not settings.timing or settings.unsafe_no_checks or settings.time_at == "checked":
         return None
     own = own_source(task)
-    if not settings.place.simulated or own == checked.source:
+    if own == checked.source:
         return None
     return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
 

@@ -44,6 +44,8 @@ class CudaRunner(Runner):
         self._most_bytes = 0
         self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         self._kept: Any = None
+        self._sample: int | None = None
+        """seed of the places whose elements are sent, where not all are"""
         self._launches = LaunchLog()
         self._launches.install()
         self._reset_l2: Any = None
@@ -57,8 +59,9 @@ class CudaRunner(Runner):
     def commands(self) -> dict[str, Any]:
         """The commands that the judge may send."""
         return {
-            **super().commands(), "put": self._put, "write": self._write, "read": self._read, "changed": self._changed,
-            "time": self._time, "kept": self._kept_outputs, "profile": self._profile,
+            **super().commands(), "put": self._put, "reserve": self._reserve, "fill": self._fill, "write": self._write,
+            "read": self._read, "changed": self._changed, "time": self._time, "kept": self._kept_outputs,
+            "profile": self._profile,
         }  # fmt: skip
 
     def _place(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -79,6 +82,18 @@ class CudaRunner(Runner):
 
     def _put(self, header: dict[str, Any], payload: bytearray) -> Any:
         return self._keep(tensor_of(header["tensor"], payload))
+
+    def _reserve(self, header: dict[str, Any], payload: bytearray) -> Any:
+        """An allocation whose contents come by :meth:`_fill`: it may be larger than the host's memory. Nobody asks
+        whether a call changes it."""
+        handle, form = next(self._next), header["tensor"]
+        dtype = getattr(torch, form["dtype"])
+        self._tensors[handle] = torch.empty_strided(form["shape"], form["stride"], dtype=dtype, device=self._device)
+        return handle
+
+    def _fill(self, header: dict[str, Any], payload: bytearray) -> Any:
+        part = tensor_of(header["tensor"], payload)
+        self._tensors[header["handle"]].narrow(0, header["row"], len(part)).copy_(part)
 
     def _write(self, header: dict[str, Any], payload: bytearray) -> Any:
         handle = header["handle"]
@@ -147,15 +162,18 @@ class CudaRunner(Runner):
         known = next((handle for handle, tensor in self._tensors.items() if tensor is value), None)
         handle = next(self._next) if known is None else known
         self._tensors[handle] = value
-        self._returned.append((handle, value, value.detach().clone()))
-        return {
+        described = {
             "handle": handle,
             "type": type_name(value),
             "device": str(value.device),
             "storage": value.untyped_storage().data_ptr(),
             "address": value.data_ptr(),
-            **self._send_along(value),
         }
+        if self._sample is not None:
+            part = sampled(value, self._sample)
+            return {**described, **describe(value), "sampled": part.numel(), "bytes": self._send_along(part)["bytes"]}
+        self._returned.append((handle, value, value.detach().clone()))
+        return {**described, **self._send_along(value)}
 
     def _tensors_of_state(self, header: dict[str, Any], payload: bytearray) -> Any:
         self._most_bytes = header["most_bytes"]
@@ -183,6 +201,9 @@ class CudaRunner(Runner):
     def _time(self, header: dict[str, Any], payload: bytearray) -> Any:
         """Seconds of each call in ``order``, which names sets of arguments: by events and by this process's clock.
 
+        In the tensors at the places ``moved`` of a call's arguments the elements are moved on by its share in
+        ``moves``.
+
         Nothing waits for the flush, so that the host launches while it runs: what launching takes beyond that lead
         counts, and no jitter of the host. Inputs arrive behind the lead, so that nothing can be computed during it;
         behind them the rest of the flush drives them out of the caches. The outputs of the call ``keep`` stay for
@@ -192,7 +213,7 @@ class CudaRunner(Runner):
         flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
         lead, rest = flush.split([len(flush) - len(flush) // 4, len(flush) // 4])
         module = self._module if not header["dry"] else lambda *arguments: None
-        events, walls, places = [], [], _Places()
+        events, walls, places, moves = [], [], _Places(header["moved"]), header["moves"]
         start, end = self._mark(), self._mark()
         for mark in (start, end):
             mark.record()  # the driver makes an event when it is first recorded
@@ -202,7 +223,7 @@ class CudaRunner(Runner):
                 self._forget_persisting_lines()
                 began = _clock()
                 lead.zero_()
-                arguments = places.filled(sets[chosen])
+                arguments = places.filled(sets[chosen], moves[index] if moves else 0.0)
                 rest.zero_()
                 start.record()
                 result = module(*arguments)
@@ -213,7 +234,7 @@ class CudaRunner(Runner):
                 if index == header["keep"]:
                     self._kept = result
                     if places.holds(result):  # an argument, or a view of one
-                        places = _Places()
+                        places = _Places(header["moved"])
         return {"events": events, "walls": walls}
 
     def _kept_outputs(self, header: dict[str, Any], payload: bytearray) -> Any:
@@ -222,9 +243,10 @@ class CudaRunner(Runner):
         for leaf in _leaves(result):
             if isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN:
                 raise TypeError(f"a {type_name(leaf)} is no plain tensor: it may be computed when it is read")
-        self._most_bytes = header["most_bytes"]
+        self._most_bytes, self._sample = header["most_bytes"], header["sample"]
         outputs: list[Any] = []
         self._describe(result, outputs, 0)
+        self._sample = None
         return {"outputs": outputs}
 
     def _forget_persisting_lines(self) -> None:
@@ -273,14 +295,35 @@ class CudaRunner(Runner):
         return {"bytes": len(text)}
 
 
+SAMPLED, LAST = 1 << 16, 256
+"""elements of a large output that are compared: some anywhere, and the last, where a kernel may forget its tail"""
+
+
+def sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Elements of ``tensor`` at places that follow from ``seed``, in one dimension; all of one with few."""
+    count = tensor.numel()
+    if count <= SAMPLED:
+        return tensor.detach().reshape(-1)
+    anywhere = torch.randint(count, (SAMPLED,), generator=torch.Generator().manual_seed(seed))
+    places = torch.cat([anywhere, torch.arange(count - LAST, count)])
+    return tensor.detach().reshape(-1)[places.to(tensor.device)]
+
+
 class _Places:
-    """Inputs of all calls of a block at the same addresses: their contents are copied there before each call."""
+    """Inputs of all calls of a block at the same addresses: their contents are copied there before each call.
 
-    def __init__(self) -> None:
+    ``moved``: places of tensors among the arguments whose elements may be moved on.
+    """
+
+    def __init__(self, moved: list[int]) -> None:
         self._at: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._moved = moved
 
-    def filled(self, arguments: Any) -> Any:
-        """The arguments with every tensor replaced by one of the same contents at its place."""
+    def filled(self, arguments: Any, share: float = 0.0) -> Any:
+        """The arguments with every tensor replaced by one of the same contents at its place.
+
+        With ``share`` its elements are that part of its length further on, and the last ones in front.
+        """
         numbers = itertools.count()
 
         def place(leaf: Any) -> Any:
@@ -289,7 +332,12 @@ class _Places:
             form = (next(numbers), leaf.shape, leaf.stride(), leaf.dtype)
             if form not in self._at:
                 self._at[form] = torch.empty_like(leaf)
-            return self._at[form].copy_(leaf)
+            to, by = self._at[form], int(share * leaf.numel())
+            if not by or form[0] not in self._moved or not leaf.is_contiguous():
+                return to.copy_(leaf)
+            to.view(-1)[by:].copy_(leaf.view(-1)[:-by])
+            to.view(-1)[:by].copy_(leaf.view(-1)[-by:])
+            return to
 
         return replace_leaves(arguments, place)
 

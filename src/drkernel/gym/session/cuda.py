@@ -41,6 +41,8 @@ from drkernel.verdict import ObservedBy, Owner, Profile, ProfileRow
 MAX_TRACE = 64 << 20
 """bytes of a trace"""
 MAX_EVENTS = 1_000_000
+PART = 64 << 20
+"""bytes of a large input that are sent at once"""
 MAX_ROWS = 200
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -257,6 +259,18 @@ class CudaSession(JobSession):
         self._handles.add(number)
         return number
 
+    def put_in_parts(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor of any size; its handle is for :meth:`time` and :meth:`profile` alone."""
+        if tensor.nbytes <= PART or not tensor.dim():
+            return self.put(tensor)
+        number = int(self._ask({"do": "reserve", "tensor": describe(tensor)}))
+        self._handles.add(number)
+        rows = max(1, PART * len(tensor) // tensor.nbytes)
+        for row, part in zip(range(0, len(tensor), rows), tensor.split(rows), strict=True):
+            header = {"do": "fill", "handle": number, "row": row, "tensor": describe(part.contiguous())}
+            self._ask(header, bytes(bytes_of(part)))
+        return number
+
     def write(self, handle: int, tensor: torch.Tensor) -> None:
         """Replace the contents of an input in place: same address, same object in the runner."""
         self._ask({"do": "write", "handle": handle, "tensor": describe(tensor)}, bytes(bytes_of(tensor)))
@@ -299,16 +313,22 @@ class CudaSession(JobSession):
         flush_bytes: int,
         keep: int | None = None,
         dry: bool = False,
+        moves: Sequence[float] = (),
+        moved: Sequence[int] = (),
+        sample: int | None = None,
     ) -> TimedCalls:
         """Call once for each entry of ``order``, which names one of the sets of arguments (handles and plain values).
 
         All calls find their inputs at the same addresses. ``flush_bytes`` are written before each, more than the GPU's
         caches hold. ``keep`` is the call whose outputs come back, by a request of their own: they are in nobody's time.
-        ``dry`` does everything but call the module: what a block costs by itself.
+        ``dry`` does everything but call the module: what a block costs by itself. ``moves`` are shares of a tensor's
+        length, one for each call, by which the elements of the tensors at the places ``moved`` are moved on. With the
+        seed ``sample``, elements at places that follow from it come back of large outputs.
         """
         data, payload = pack([replace_leaves(list(arguments), self._argument) for arguments in sets])
         header = {
-            "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry
+            "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry,
+            "moves": list(moves), "moved": list(moved),
         }  # fmt: skip
         start = time.perf_counter()
         answer = self._ask(header, payload)
@@ -324,13 +344,13 @@ class CudaSession(JobSession):
             return TimedCalls(events, walls, wall, [])
 
         timed = self._checked(read)
-        return timed if keep is None else replace(timed, kept=self._kept())
+        return timed if keep is None else replace(timed, kept=self._kept(sample))
 
-    def _kept(self) -> list[Output]:
+    def _kept(self, sample: int | None) -> list[Output]:
         """The outputs that the last timed block kept."""
         most = self.most_output_bytes
-        answer, elements = self._ask_for_data({"do": "kept", "most_bytes": most}, most_bytes=most)
-        outputs = self._checked(lambda: _outputs(answer, elements))
+        answer, elements = self._ask_for_data({"do": "kept", "most_bytes": most, "sample": sample}, most_bytes=most)
+        outputs = self._checked(lambda: _outputs(answer, elements, sampled=sample is not None))
         self.release([output.handle for output in outputs if output.handle is not None])
         return outputs
 
@@ -361,7 +381,8 @@ def _told_launches(entries: Any) -> list[ToldLaunch]:
     return told
 
 
-def _outputs(answer: Any, elements: bytearray, most: int = MAX_OUTPUTS) -> list[Output]:
+def _outputs(answer: Any, elements: bytearray, most: int = MAX_OUTPUTS, *, sampled: bool = False) -> list[Output]:
+    """The outputs of an answer; of those that are ``sampled`` the value is a part of the elements."""
     view, start, outputs = memoryview(elements), 0, []
     for claim in claims_of(answer, most):
         kind = str(claim.get("type"))[:100]
@@ -373,7 +394,8 @@ def _outputs(answer: Any, elements: bytearray, most: int = MAX_OUTPUTS) -> list[
         tensor = None
         if claim["bytes"] is not None:
             end = start + int(claim["bytes"])
-            tensor = tensor_of(claim, view[start:end])
+            part = {"dtype": claim["dtype"], "shape": [claim["sampled"]]} if sampled else claim
+            tensor = tensor_of(part, view[start:end])
             start = end
         storage, address = claim["storage"], claim["address"]
         reach = sum(size * step * dtype.itemsize for size, step in zip(shape, stride, strict=True))

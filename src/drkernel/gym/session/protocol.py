@@ -293,8 +293,14 @@ class TimedSession(Session, Protocol):
         flush_bytes: int,
         keep: int | None = None,
         dry: bool = False,
+        moves: Sequence[float] = (),
+        moved: Sequence[int] = (),
+        sample: int | None = None,
     ) -> TimedCalls:
         """Call with one of the sets of arguments after another, timed, the GPU's caches flushed before each."""
+
+    def put_in_parts(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor of any size onto the device, to be timed with."""
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
         """Return where the device time of one call goes, averaged over ``calls``."""
