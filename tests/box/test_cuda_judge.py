@@ -414,8 +414,6 @@ class TestConclusions:
 
 @pytest.mark.gpu
 class TestOnAGpu:
-    """Never run where this was written: there was no GPU."""
-
     @pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain", "linear_gelu_fused", "matmul_blocked"])
     def test_honest_kernels_are_correct_and_covered(self, gym, name):
         source = entry_named(name).source
