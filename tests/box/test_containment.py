@@ -1,7 +1,6 @@
 """What a job starts is found and ended, whichever layers the machine offers."""
 
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from gym_harness import SETTINGS, Gym
 PIDS, UID, SECCOMP = "pid namespace", "own user id", "seccomp"
 MODES = {
     "user id": (PIDS,),
-    "bubblewrap": (PIDS, "mount namespace", "network namespace"),
     "threads only": (PIDS, UID),
     "walk": (PIDS, UID, SECCOMP),
-    "nothing at all": (PIDS, UID, SECCOMP, "landlock", "mount namespace", "network namespace", "bubblewrap"),
+    "nothing at all": (PIDS, UID, SECCOMP, "landlock", "mount namespace", "network namespace"),
 }
 SPAWN = """
 import time
@@ -36,13 +34,11 @@ def spawn(depth):
 SHORT = SETTINGS.model_copy(update={"deadline_s": 2.0})
 
 
-SLOW = ("threads only", "walk", "bubblewrap")
+SLOW = ("threads only", "walk")
 
 
 @pytest.fixture(scope="module", params=[pytest.param(m, marks=[pytest.mark.slow] if m in SLOW else []) for m in MODES])
 def mode(request):
-    if request.param == "bubblewrap" and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
     gym = Gym(*MODES[request.param])
     gym.name = request.param
     yield gym
@@ -83,7 +79,6 @@ def test_layers_left_out_are_reported(mode):
         report = session.report()
     for layer in MODES[mode.name]:
         assert report.missing[layer] == "switched off" and layer not in report.layers
-    assert ("bubblewrap" in report.layers) == (mode.name == "bubblewrap")
 
 
 def test_signals_stay_inside(mode):

@@ -33,7 +33,7 @@ class Gym:
     def __init__(self, *without: str):
         self.factory = SessionFactory(without=without, spares=0).warm()
         self.always: set[int] = set()
-        self.always = {process.pid for process in self.processes()}  # bubblewrap's own, where it is used
+        self.always = {process.pid for process in self.processes()}
 
     def grade(self, task: Task | str, candidate: str, **settings: object) -> Verdict:
         """The verdict on a candidate (:func:`grade`)."""

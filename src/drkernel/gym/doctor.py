@@ -14,7 +14,6 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -62,7 +61,6 @@ def examine(*, sessions: bool = True) -> list[MachineFact]:
     checks += [_cpu(), _memory(), _gpu()]
     if sessions and all(check.level != "missing" for check in checks[:4]):
         checks += _grading()
-    checks.append(_bubblewrap())
     checks += [_extra(name, modules) for name, modules in EXTRAS.items()]
     return checks
 
@@ -143,13 +141,6 @@ def _grading() -> list[MachineFact]:
         for layer, why in verdict.sandbox.missing.items()
     ]
     return checks
-
-
-def _bubblewrap() -> MachineFact:
-    path = shutil.which("bwrap")
-    if path:
-        return MachineFact(name="bubblewrap", level="ok", detail=path)
-    return MachineFact(name="bubblewrap", level="limited", detail="not installed", needed_for="one more sandbox layer")
 
 
 def _extra(name: str, modules: tuple[str, ...]) -> MachineFact:

@@ -20,10 +20,9 @@ import selectors
 import shutil
 import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.nursery import DeviceTerms, Nursery
@@ -164,8 +163,7 @@ class Zygote:
                 elif client == OWNER:
                     pid = self.nursery.fork_judge(message["entry"], fds)
                     self.judges[pid] = message["job"]
-                    seen = 0 if self.surroundings.bubblewrap else pid  # in there the owner's numbers are others
-                    self._tell(client, {"event": "spawned", "job": message["job"], "judge": seen})
+                    self._tell(client, {"event": "spawned", "job": message["job"], "judge": pid})
             except Exception as error:  # whatever it is, the other jobs go on
                 self._tell(client, {"event": "failed", "job": message["job"], "detail": str(error)})
                 if (client, message["job"]) in self.jobs:
@@ -320,17 +318,6 @@ class Zygote:
 # ---- starting
 
 
-def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) -> NoReturn:
-    """Re-execute this program within ``wrapper``; the judge's configuration is passed along in a pipe."""
-    read, write = os.pipe()
-    os.write(write, json.dumps({**config, "paths": [entry for entry in sys.path if entry]}).encode())
-    os.close(write)
-    for fd in (read, control_fd):
-        os.set_inheritable(fd, True)
-    os.environ[sandbox.INSIDE] = "1"
-    os.execv(wrapper[0], [*wrapper, *sys.orig_argv, str(read)])
-
-
 def main(control_fd: int, folder: str, without: list[str]) -> None:
     """Run the zygote; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -342,9 +329,6 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the judge's budget is its own
     control = socket.socket(fileno=control_fd)
     surroundings = sandbox.prepare(frozenset(without))
-    wrapper = sandbox.bubblewrap(surroundings, frozenset(without))
-    if wrapper is not None:
-        _start_again(wrapper, control_fd, {"folder": folder, "without": without})
     nursery = Nursery(surroundings)  # as soon as possible: it takes longer to start than this process
     from drkernel.gym.device import kinds_here
     from drkernel.gym.runner.warm_up import build_driver_helper, warm_up  # imports torch

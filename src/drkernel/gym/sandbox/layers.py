@@ -13,7 +13,6 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ from pathlib import Path
 from drkernel.digest import package_folder
 from drkernel.gym.sandbox import landlock, linux, seccomp
 
-INSIDE = "DRKERNEL_INSIDE_BUBBLEWRAP"
 MAX_JOBS = 64
 """most jobs of one zygote at a time"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
@@ -67,8 +65,6 @@ class Surroundings:
     needs_keeper: bool = False
     """PID namespaces can be made only by a process that does nothing else afterwards"""
     user_namespace: bool = False
-    bubblewrap: bool = False
-    """whether the zygote and all its jobs share one set of namespaces made by bubblewrap"""
     mount_namespace: bool = False
     network_namespace: bool = False
     first_uid: int | None = None
@@ -123,42 +119,6 @@ def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
             found.missing["landlock"] = "the kernel offers none"
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     return found
-
-
-_BUBBLEWRAP = [
-    "--dev-bind",
-    "/",
-    "/",
-    "--proc",
-    "/proc",
-    "--unshare-net",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--unshare-pid",
-]
-
-
-def bubblewrap(found: Surroundings, without: frozenset[str]) -> list[str] | None:
-    """Return a command to prefix to the zygote's own, when only bubblewrap can make namespaces here.
-
-    It may be installed setuid where users may not make namespaces themselves. One set of namespaces then holds the
-    zygote and all its jobs; inside it (:data:`INSIDE` is set) there is no second one.
-    """
-    if INSIDE in os.environ:
-        found.bubblewrap = True
-        return None
-    if found.pid_namespace or found.network_namespace or found.mount_namespace or "bubblewrap" in without:
-        return None
-    program = shutil.which("bwrap")
-    if program is None:
-        found.missing["bubblewrap"] = "not installed"
-        return None
-    command = [program, *_BUBBLEWRAP]
-    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        found.missing["bubblewrap"] = tried.stderr.strip()[:200] or f"exit code {tried.returncode}"
-        return None
-    return command
 
 
 def _try(found: Surroundings, name: str, step: Callable[[Surroundings], None]) -> None:
@@ -371,8 +331,12 @@ def confine(
 
     ``arrange`` closes the descriptors that are not the child's own, as soon as the layers that need them are on.
     """
-    around = ("pid namespace", "network namespace", "mount namespace", "bubblewrap")
-    on = [name for name in around if getattr(surroundings, name.replace(" ", "_"))]
+    entered = {
+        "pid namespace": surroundings.pid_namespace,
+        "network namespace": surroundings.network_namespace,
+        "mount namespace": surroundings.mount_namespace,
+    }
+    on = [name for name, inside in entered.items() if inside]
     missing = dict(surroundings.missing)
 
     def layer(name: str, step: Callable[[], object]) -> None:
