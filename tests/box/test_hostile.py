@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ time.sleep(100)
 def test_processor_time_that_is_used_up_is_the_candidates(gym, monkeypatch, loop):
     """The runner's or the device's: at its hard limit the kernel would send SIGKILL, as somebody from outside might."""
     usual = factory._limits
-    monkeypatch.setattr(factory, "_limits", lambda settings: usual(settings).model_copy(update={"cpu_s": 1}))
+    monkeypatch.setattr(factory, "_limits", lambda settings: replace(usual(settings), cpu_s=1))
     error = gym.forward(loop, torch.zeros(512, 512))
     expect(error, "timeout")
     assert "processor time" in error.detail.message
