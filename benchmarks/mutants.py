@@ -35,6 +35,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -326,6 +327,10 @@ class Measurement:
         with (self.work / "switch").open("r+b") as file:
             self.switch = mmap.mmap(file.fileno(), 0)
 
+    def pytest_sessionstart(self) -> None:
+        if find_spec("drkernel._reach") is None:  # of another checkout, which nothing is broken in
+            raise pytest.UsageError(f"{sys.executable} has another drkernel than the copy's: see --python")
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.outcome = "failed"
@@ -479,7 +484,7 @@ def main() -> None:
     running.add_argument(
         "--at", type=Path, help="where the environment has the packages; the checkout's path if left out"
     )
-    running.add_argument("--python", type=Path, default=Path(sys.executable))
+    running.add_argument("--python", type=Path, help="by default the environment's that is there, else this one")
     running.add_argument("--places", type=Path, required=True)
     running.add_argument("--work", type=Path, required=True)
     running.add_argument("--seconds", type=float, default=60.0, help="of tests that one mutant meets in one folder")
@@ -494,7 +499,10 @@ def main() -> None:
         shutil.copy(said.places, said.work / "places.json")
         chosen = [Place(**one) for one in json.loads(said.places.read_text())]
         checkout, work = said.checkout.absolute(), said.work.absolute()
-        run(checkout, (said.at or checkout).absolute(), said.python.absolute(), work, chosen, said.seconds)
+        at = (said.at or checkout).absolute()
+        own = at / ".venv" / "bin" / "python"
+        python = said.python or (own if own.exists() else Path(sys.executable))
+        run(checkout, at, python.absolute(), work, chosen, said.seconds)
     else:
         print(table(said.works))
 

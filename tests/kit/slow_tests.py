@@ -3,6 +3,9 @@
 EXCEPTIONS: dict[str, str] = {
     "tests/e2e/cli/test_cli_eval.py::test_json_is_a_verdict_and_nothing_else": "the command as users start it, cold",
     "tests/e2e/cli/test_installed.py::test_whatever_is_imported_is_declared": "reads the whole package",
+    "tests/e2e/sim/test_child_processes.py::test_children_run_kernels_and_say_what_went_wrong": (
+        "its child is a Python that imports torch and Triton"
+    ),
     "tests/e2e/sim/test_interrupting.py::test_signals_stop_a_launch": "a real process, and a launch that is long",
     "tests/e2e/agents/test_mcp.py::test_an_agent_grades_simulates_and_looks_up": "a confined script starts cold",
     "tests/e2e/agents/test_mcp.py::test_a_script_of_an_agent_is_confined_and_stopped": "a confined script starts cold",
