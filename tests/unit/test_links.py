@@ -88,7 +88,7 @@ def test_commands_exist_with_their_options(page):
 
 
 def test_the_page_of_the_paper_names_tests_and_recipes_that_exist():
-    page = (ROOT / "docs" / "paper.md").read_text()
+    page = (ROOT / "docs" / "paper.csv").read_text()
     named = re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)(?:::(\w+))?`", page)
     assert len(named) > 30
     for file, test in named:
