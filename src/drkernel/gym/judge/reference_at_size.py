@@ -41,17 +41,8 @@ _TAKEN = ("index", "gather", "take")
 _SELECTIONS = (*_TAKEN, "slice", "select")
 """operators that keep a part of their argument's elements"""
 _PRODUCTS = (
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "addmv",
-    "mv",
-    "convolution",
-    "_scaled_dot_product",
-    "linalg_vecdot",
-    "dot",
-)
+    "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "convolution", "_scaled_dot_product", "linalg_vecdot", "dot",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

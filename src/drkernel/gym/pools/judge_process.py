@@ -159,11 +159,6 @@ class JudgeProcess:
             if self.pid is None:
                 self._start()
 
-    def start_quietly(self) -> None:
-        """:meth:`start`; one that fails is tried again with the first request."""
-        with contextlib.suppress(JudgeLost):
-            self.start()
-
     def _start(self) -> None:
         if self._closed:
             raise JudgeLost("the pool is closed")

@@ -27,7 +27,7 @@ import time
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -314,7 +314,7 @@ class LocalPool:
         if self._factory is not None:
             self._factory.warm()
         with ThreadPoolExecutor(self.slots) as starts:
-            list(starts.map(JudgeProcess.start_quietly, self._seats))
+            wait([starts.submit(seat.start) for seat in self._seats])  # one that fails is tried again with a request
         return self
 
     async def evaluate(self, request: EvalRequest) -> Verdict:

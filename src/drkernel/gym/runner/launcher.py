@@ -108,7 +108,7 @@ class ForkedJudge:
         self.kill = kill
         """ends it, if it has not ended"""
         self.pid = 0
-        """0 until it is known, and where it is a number of another namespace"""
+        """0 until it is known"""
         self.forked: Future[int] = Future()
         self.ended: Future[int] = Future()
 

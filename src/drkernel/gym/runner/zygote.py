@@ -41,8 +41,6 @@ HELPER = "driver-helper"
 """Triton's cache with the extension for NVIDIA's driver, of which every runner on a real GPU gets a copy"""
 EXECUTOR_BYTES = 1 << 30
 """bytes that the device process may use beyond the simulated GPU's memory"""
-DEVICE_THREADS = 64
-"""of a device, beside one for each program of a launch whose programs wait for others"""
 
 
 @dataclass
@@ -204,7 +202,7 @@ class Zygote:
             host_runner, *device_fds = others
             budget = limits.memory_bytes if message["data_free"] else None  # its memory is addresses
             held = (device_bytes if budget is None else budget) + EXECUTOR_BYTES
-            allowed = replace(limits, memory_bytes=held, processes=DEVICE_THREADS + PATIENT_UNDER_WAY, allow_exec=False)
+            allowed = replace(limits, memory_bytes=held, processes=64 + PATIENT_UNDER_WAY, allow_exec=False)
             terms = DeviceTerms(
                 device.spec.name, message["card"], device_bytes, budget, allowed, around.device_uid(job.slot)
             )
