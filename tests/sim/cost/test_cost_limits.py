@@ -53,9 +53,13 @@ def random_launch(rng: random.Random) -> Launch:
         dots = (Dot(unit, 2 ** rng.uniform(10, 22), sides[0], math.prod(sides)),) if rng.random() < 0.3 else ()
         levels = tuple(2 ** rng.uniform(2, 18) for _ in range(rng.randint(0, 3)))
         arrays = rng.choice(((), (0,), (0, 0), (0, 1, 1, 1)))
-        loads = tuple(Load(10 * index + k, 2 ** rng.uniform(5, 18), array) for k, array in enumerate(arrays))
+        loads = tuple(
+            Load(10 * index + k, 2 ** rng.uniform(5, 18), array, level, levels[level] / 4, rng.choice((1.0, 4.0, 8.0)),
+                 exposed=rng.random() < 0.3)
+            for k, array in enumerate(arrays) for level in range(min(1, len(levels)))
+        )  # fmt: skip
         window = {"serial": rng.random() < 0.3, "loads": loads, "around": rng.randint(-1, index - 1),
-                  "widest": 2 ** rng.randint(0, 14), "exposed": levels[: rng.randint(0, 1)]}  # fmt: skip
+                  "widest": 2 ** rng.randint(0, 14)}  # fmt: skip
         pipelined = rng.random() < 0.3
         blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
         held = 2 ** rng.uniform(0, 19)

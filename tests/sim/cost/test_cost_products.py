@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
@@ -14,17 +16,20 @@ from drkernel.sim.spec import get_spec
 
 
 @triton.jit
-def product(a, b, c, k, WAITS: tl.constexpr, B: tl.constexpr):
+def product(a, b, c, k, WAITS: tl.constexpr, B: tl.constexpr, CROSSED: tl.constexpr = False):
     rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
     deep = tl.arange(0, 64)
     acc = tl.zeros((B, B), dtype=tl.float32)
     for start in range(0, k, 64):
         x = tl.load(a + rows[:, None] * k + start + deep[None, :])
-        y = tl.load(b + columns[None, :] * k + start + deep[:, None])
+        if CROSSED:
+            y = tl.load(b + columns[None, :] + (start + deep[:, None]) * k)
+        else:
+            y = tl.load(b + columns[None, :] * k + start + deep[:, None])
         if WAITS:
             x = tl.exp2(x.to(tl.float32)).to(tl.float16)
         acc = tl.dot(x, y, acc)
-    tl.store(c + rows[:, None] * k + columns[None, :], acc.to(tl.float16))
+    tl.store(c + rows[:, None] * k + columns[None, :], acc.to(c.dtype.element_ty))
 
 
 @triton.jit
@@ -76,6 +81,8 @@ def test_hopper_takes_four_warps_and_64_rows_for_its_own_instructions() -> None:
     full, few_warps = Dot("tensor_fp16", 1.0, 64, 64 * 64), Dot("tensor_fp16", 1.0, 32, 32 * 64)
     assert dot_rate(full, 128, h100) > 1.3 * dot_rate(full, 64, h100) == 1.3 * dot_rate(few_warps, 128, h100)
     assert dot_rate(full, 128, a100) == dot_rate(full, 64, a100) == dot_rate(few_warps, 128, a100)
+    chained = replace(full, chained=True)  # eight warps along 64 rows make each of them twice
+    assert dot_rate(chained, 256, h100) == dot_rate(full, 256, h100) / 2 == dot_rate(chained, 128, h100) / 2
     wide, narrow = Dot("fp32_dot", 1.0, 128, 128 * 128), Dot("fp32_dot", 1.0, 16, 16 * 16)
     assert dot_rate(wide, 128, h100) > 1.25 * dot_rate(narrow, 128, h100)
 
@@ -89,6 +96,40 @@ def test_arithmetic_that_a_product_waits_for_takes_its_time_beside_it() -> None:
     peak = get_spec("h100").peak["tensor_fp16"]
     assert 0.4 < 2 * 4096**3 / run / peak < 0.8  # tiles of 128 by 128 are bound by L2
     assert waits > 1.1 * run
+
+
+def test_hopper_turns_operands_of_32_bits_in_shared_memory_bank_by_bank() -> None:
+    matrix = ((2048 * 2048,), torch.float32)
+    along, across = (
+        seconds(product, (32, 32), matrix, matrix, matrix, 2048, WAITS=False, B=64, CROSSED=crossed)
+        for crossed in (False, True)
+    )
+    assert across > 2.0 * along
+
+
+@triton.jit
+def sum_of_rows(x, out, width, MASKED: tl.constexpr, KEPT: tl.constexpr, B: tl.constexpr):
+    at, total = tl.arange(0, B), tl.zeros([B], tl.float32)
+    for start in range(0, width, B):
+        if MASKED:
+            value = tl.load(x + tl.program_id(0) * width + start + at, mask=start + at < width, other=0.0)
+        else:
+            value = tl.load(x + tl.program_id(0) * width + start + at)
+        if KEPT:
+            value -= tl.max(value, 0)
+        total += value
+    tl.store(out + tl.program_id(0), tl.sum(total, 0))
+
+
+def test_what_is_summed_as_it_arrives_waits_for_few_loads_at_a_time_and_fewer_under_a_mask() -> None:
+    x, out = ((100 * 2**16,), torch.float32), ((100,), torch.float32)
+
+    def timed(masked: bool, kept: bool, width: int = 2**16) -> float:
+        return seconds(sum_of_rows, (100,), x, out, width, MASKED=masked, KEPT=kept, B=8192)
+
+    assert timed(True, False) > 1.4 * timed(False, False)
+    assert timed(True, True) < timed(True, False)  # what a maximum needs whole is loaded whole, for all its barriers
+    assert timed(True, False, 512) < 0.6 * timed(True, False, 2**13)  # what the mask leaves out waits for nothing
 
 
 def test_repeated_taps_of_a_window_come_from_l1_and_repeated_passes_do_not() -> None:

@@ -189,14 +189,13 @@ def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSp
     return shared, per_sm
 
 
-def waiting_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
-    """Share of the executions of loads that ask for anything, of those whose mask can be off as a whole."""
-    blocks = [(profile.blocks[index], count) for index, count in stats.executed if any(profile.blocks[index].masked)]
-    asked = _asked(stats, profile) if blocks else {}
+def asked_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+    """Share of what the text of each load says that its masks leave."""
+    asked = _asked(stats, profile)
     return {
         load.number: min(1.0, asked[load.number] / (count * load.nbytes))
-        for block, count in blocks
-        for load in block.loads
+        for index, count in stats.executed
+        for load in profile.blocks[index].loads
         if count * load.nbytes
     }
 

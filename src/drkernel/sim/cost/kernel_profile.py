@@ -7,7 +7,7 @@ block that never runs contributes nothing, and nothing is inferred from the text
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -62,6 +62,8 @@ class Dot:
     crossed: float = 0.0
     """elements of operands that shared memory gives one by one: those that do not lie along the sum, of other than 16
     bits, which alone ``ldmatrix`` and ``wgmma`` transpose"""
+    chained: bool = False
+    """one product of its block is made of another: Triton then puts all warps along one side of the result"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,16 @@ class Load:
     """that the text says it asks for, in whole sectors"""
     array: int
     """loads of one block with the same number start from the same pointer"""
+    level: int = 0
+    """its place in the block's ``levels``"""
+    elements: float = 0.0
+    """bytes of its elements"""
+    crowding: float = 1.0
+    """how many times its bytes count among those that a thread can have outstanding"""
+    whole: bool = False
+    """its mask can be off for all elements at once"""
+    exposed: bool = False
+    """in a loop that is pipelined for its products: it does not lead to one, and is not loaded ahead"""
 
 
 @dataclass(frozen=True)
@@ -95,14 +107,9 @@ class BlockProfile:
     """Triton loads this loop's next iterations ahead"""
     stages: int | None = None
     """the loop's own depth of pipelining, where it names one"""
-    exposed: tuple[float, ...] = ()
-    """of a loop that is pipelined for its products: ``levels`` of the loads that do not lead to one, and are not loaded
-    ahead"""
     loads: tuple[Load, ...] = ()
     stores: tuple[tuple[int, float, int], ...] = ()
     """each store: its number, bytes of its elements, of one element"""
-    masked: tuple[tuple[int, ...], ...] = ()
-    """by level: its loads, where the mask of each can be off for all elements at once; none where one's cannot"""
     unrolled: bool = False
     """ptxas unrolls this loop and loads several iterations at once"""
     around: int = -1
@@ -263,46 +270,39 @@ def _is_product(value: Value) -> bool:
 # ---- chains
 
 
-def dot_of(op: Op) -> Dot:
+def dot_of(op: Op, chained: bool = False) -> Dot:
     """One ``tt.dot``."""
     unit, operations = work_of(op)
     result = op.results[0].type
     rows = (result.shape or (1, 1))[-2] if len(result.shape or ()) == 2 else 1
     sums = zip(op.operands[:2], (-1, -2), strict=True)
     crossed = sum(float(value.type.numel) for value, axis in sums if _crossed(value, axis))
-    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0)
+    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained)
 
 
 def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
     levels: list[float] = []
-    exposed: Counter[int] = Counter()
     stages, pipelined = _pipelining(block)
-    ahead = _leading_to_products(block) if pipelined and stages is None else None
+    leading = _leading_to_products(block)
+    chained = any(op.name == "tt.dot" and id(op) in leading for op in block.ops)
     lanes: Counter[tuple[str, int]] = Counter()
     dots: list[Dot] = []
     last = _Reach()
-    by_level: defaultdict[int, list[Op]] = defaultdict(list)
+    level_of: dict[int, int] = {}
     for op, after in steps_of(block, levels):
-        if op.name == "tt.load" or op.name.startswith("tt.atomic"):
-            by_level[after.level - 1].append(op)
+        if op.name == "tt.load":
+            level_of[op.number] = after.level - 1
         for unit, numel, count in lane_instructions(op, addresses):
             lanes[unit, numel] += count  # type: ignore[assignment]
         if op.name == "tt.dot":
-            dots.append(dot_of(op))
-        if op.name == "tt.load" and ahead is not None and id(op) not in ahead:
-            exposed[after.level - 1] += _nbytes(op)  # type: ignore[assignment]
+            dots.append(dot_of(op, chained))
         last = last.beside(after)
     loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count)) for (unit, numel), count in lanes.items()),
         levels=tuple(levels),
-        exposed=tuple(float(exposed[level]) for level in range(len(levels))) if exposed else (),
-        loads=_loads(loads),
+        loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
         stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
-        masked=tuple(
-            tuple(op.number for op in some) if all(map(_masked_whole, some)) else ()
-            for some in (by_level[level] for level in range(len(levels)))
-        ),
         unrolled=not pipelined and _unrolled(block),
         around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
@@ -414,20 +414,47 @@ def _vector_of(op: Op) -> float:
     return width if beside and pointer.type.numel >= 128 else 1.0
 
 
-def _loads(ops: list[Op]) -> tuple[Load, ...]:
+def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tuple[Load, ...]:
     arrays: dict[int, int] = {}
     return tuple(
-        Load(op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)))
+        Load(
+            op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
+            levels[op.number], _nbytes(op), _crowding(op), len(op.operands) > 1 and _has_whole(op.operands[1]),
+            ahead is not None and id(op) not in ahead,
+        )
         for op in ops
     )  # fmt: skip
 
 
-def _masked_whole(op: Op) -> bool:
-    """Whether a load has a mask of which one number decides: such a load may ask for nothing and wait for nothing."""
-    return op.name == "tt.load" and len(op.operands) > 1 and _has_whole(op.operands[1])
+def _crowding(load: Op) -> float:
+    """How many times a load's bytes count among a thread's outstanding ones.
+
+    What is summed as it arrives is not held: ptxas gives the next loads its registers, and waits. Four vectors are
+    under way, in a loop two where a mask decides what registers begin with (12.8, sums of rows and columns, sm_80, 90).
+    """
+    if not _summed_on_arrival(load):
+        return 1.0
+    looped = load.block is not None and load.block.parent is not None and load.block.parent.name == "scf.for"
+    return 8.0 if looped and len(load.operands) > 1 else 4.0
+
+
+def _summed_on_arrival(load: Op) -> bool:
+    """Whether all that is made of a load's values in its block is one reduction or what its loop carries on."""
+    ahead, seen, ends = list(load.results), set[int](), list[Op]()
+    while ahead:
+        for user in ahead.pop().uses:
+            if user.name == "scf.yield" or user.name in COMBINES:
+                ends.append(user)
+            elif user.block is not load.block or not user.name.startswith(("arith.", "math.", "tt.fp_to_fp")):
+                return False
+            elif id(user) not in seen:
+                seen.add(id(user))
+                ahead += user.results
+    return len({id(op) for op in ends}) == 1
 
 
 def _has_whole(mask: Value) -> bool:
+    """Whether one number decides of a mask: a load under it may ask for nothing and wait for nothing."""
     op = mask.op
     if not mask.type.is_block or mask.type.numel == 1:
         return op is None or op.name != "arith.constant"

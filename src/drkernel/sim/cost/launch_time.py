@@ -12,17 +12,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drkernel.sim.cost.caches import (
     L1_SHARE,
     SECTOR_BYTES,
     L2State,
+    asked_shares,
     beyond,
     past_l1,
     stored_elements,
-    waiting_shares,
 )
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
@@ -52,6 +51,8 @@ UNROLLED = 4
 """Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
 PERMUTES = 0.75
 """Instructions that put a byte in its place among four."""
+TURNED_CYCLES = 0.5
+"""Clocks of an SM for one element that a store of one warp turns, 16 lanes to a bank."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 PROGRAM_CYCLES = 700.0
@@ -171,29 +172,20 @@ def launch_cost(
 ) -> CostEstimate:
     """Device seconds of one launch, without the host's launch overhead; moves ``l2`` (shared with operators) on.
 
-    Args:
-        stats: the executor's counts over all programs.
-        profile: what one execution of each block does.
-        num_warps: of each program.
-        spec: the device.
-        l2: what is cached before.
-        num_stages: Triton's depth of software pipelining; it matters to loops that Triton pipelines.
-        shared_bytes: of one program, where known.
-        registers: of one thread, where known.
-        frame_bytes: local memory of one thread as the compiler has it; estimated from the blocks where None.
+    ``profile`` is what one execution of each block does, ``num_stages`` Triton's depth of software pipelining,
+    ``shared_bytes`` a program's and ``registers`` a thread's where known. ``frame_bytes`` are a thread's local memory
+    as the compiler has it; estimated from the blocks where None.
     """
     spilled = _spilled(stats, profile, num_warps * spec.warp_size, spec, frame_bytes)
     resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
     shape = _shape(stats, profile, spec, num_warps, num_stages, resident)
     traffic = _traffic(stats, profile, shape, spilled, spec, l2)
+    port = spec.sm_bytes_per_clock * SM_BANDWIDTH_SHARE
     parts = {
         "dram": traffic.dram / spec.dram_bandwidth,
         "l2": traffic.l2 / spec.l2_bandwidth,
-        "sm_memory": _sm_memory(traffic, shape, spec),
-        "compute": max(
-            _compute(profile, shape, spec),
-            _at_peak(stats, spec),
-        ),
+        "sm_memory": max(traffic.l2 / port, traffic.l1 / L1_BYTES_PER_CLOCK) * shape.share / spec.clock_hz,
+        "compute": max(_compute(profile, shape, spec), _at_peak(stats, spec)),
         "atomics": _atomic_seconds(stats, profile, spec),
         "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
         "dispatch": shape.programs * DISPATCH_CYCLES / spec.clock_hz,
@@ -223,7 +215,7 @@ def _shape(
     stats: LaunchStats, profile: KernelProfile, spec: GPUSpec, num_warps: int, num_stages: int, resident: int
 ) -> LaunchShape:
     programs = max(float(stats.programs), 1.0)
-    alone = block_seconds(profile, num_warps, num_stages, spec, waiting_shares(stats, profile))
+    alone = block_seconds(profile, num_warps, num_stages, spec, asked_shares(stats, profile))
     classes = stats.classes or ((programs, stats.executed),)
     spread = Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes)
     nbytes = [sum(block.levels) for block in profile.blocks]
@@ -302,13 +294,6 @@ def _traffic(
     return _Traffic(dram, moved + spills + atomics, asked + stored + local)
 
 
-def _sm_memory(traffic: _Traffic, shape: LaunchShape, spec: GPUSpec) -> float:
-    """The busiest SM's port to L2 and its L1."""
-    clock = spec.clock_hz
-    port = traffic.l2 * shape.share / (spec.sm_bytes_per_clock * clock * SM_BANDWIDTH_SHARE)
-    return max(port, traffic.l1 * shape.share / (L1_BYTES_PER_CLOCK * clock))
-
-
 def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
     """Return the seconds of atomic updates: those of one address are serialised, spread ones share the units of all L2
     slices.
@@ -333,10 +318,11 @@ def padded(numel: int, threads: int) -> float:
     return float(-(-numel // threads) * threads)
 
 
-def _block_lanes(block: BlockProfile, threads: int) -> Counter[str]:
+def _block_lanes(block: BlockProfile, threads: int, spec: GPUSpec) -> Counter[str]:
     lanes: Counter[str] = Counter()
+    copies = {dot.elements: dot_copies(dot, threads, spec) for dot in block.dots}
     for unit, numel, count in block.lanes:
-        lanes[unit] += padded(numel, threads) * count  # type: ignore[assignment]
+        lanes[unit] += padded(numel, threads) * count * copies.get(numel, 1.0)  # type: ignore[assignment]
     return lanes
 
 
@@ -357,7 +343,7 @@ def _compute(profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float
 
     Programs that share the SM overlap little of those either, as published attention without specialised warps shows.
     """
-    lanes = [_block_lanes(block, shape.threads) for block in profile.blocks]
+    lanes = [_block_lanes(block, shape.threads, spec) for block in profile.blocks]
     dots = [_dots_seconds(block, shape.threads, spec) for block in profile.blocks]
 
     def issue(executed: Executed) -> float:
@@ -388,10 +374,34 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
     rate = unit_rate(dot.unit, spec) / spec.sm_count
     if not dot.unit.startswith("tensor_"):
         return rate * TRITON_FP32_DOT_SHARE / (1.0 + 0.5 / math.sqrt(max(1.0, dot.elements / threads)))
-    newer = mma_sync_share(spec) < 1.0 and dot.unit != "tensor_fp64"  # which has no newer instruction
-    if newer and (threads % (4 * spec.warp_size) or dot.rows < 64):
-        return rate * mma_sync_share(spec) * TRITON_TENSOR_SHARE["mma"]
-    return rate * TRITON_TENSOR_SHARE["wgmma" if newer or spec.vendor != "nvidia" else "mma"]
+    rate /= dot_copies(dot, threads, spec)
+    if mma_sync_share(spec) == 1.0:
+        return rate * TRITON_TENSOR_SHARE["mma" if spec.vendor == "nvidia" else "wgmma"]
+    if dot_is_wgmma(dot, threads, spec):
+        return rate * TRITON_TENSOR_SHARE["wgmma"]
+    older = 1.0 if dot.unit == "tensor_fp64" else mma_sync_share(spec)  # fp64 has no newer instruction
+    return rate * older * TRITON_TENSOR_SHARE["mma"]
+
+
+def dot_copies(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """How many times the warps of a program make the same element of a product, and of what is made of it.
+
+    A warp makes 16 rows of at least 8 columns. Chained products have all warps along one side, which is that of the
+    rows for ``wgmma`` and the longer one before (``warpsPerTileV2`` and ``V3`` of Triton's AccelerateMatmul).
+    """
+    if not dot.unit.startswith("tensor_"):
+        return 1.0
+    columns = dot.elements / max(1, dot.rows)
+    side = dot.elements / 128.0
+    if dot.chained:
+        side = dot.rows / 16.0 if dot.rows >= columns or dot_is_wgmma(dot, threads, spec) else columns / 8.0
+    return max(1.0, threads / spec.warp_size / max(1.0, side))
+
+
+def dot_is_wgmma(dot: Dot, threads: int, spec: GPUSpec) -> bool:
+    """Whether a product goes by Hopper's own instructions: these take four warps, and 64 rows."""
+    newer = mma_sync_share(spec) < 1.0 and dot.unit != "tensor_fp64"
+    return newer and threads % (4 * spec.warp_size) == 0 and dot.rows >= 64
 
 
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
@@ -402,11 +412,14 @@ def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
 def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
     """Seconds of the loads, and of the permutes of bytes, that bring operands the other way round.
 
-    They are instructions of the warps that wait for them. With ``mma.sync`` two rows of warps load the same operand,
-    for ``wgmma`` it is turned once, in shared memory (ptxas 12.8, products of 64 to 128 rows).
+    They are instructions of the warps that wait for them. With ``mma.sync`` two rows of warps load the same operand
+    (ptxas 12.8, products of 64 to 128 rows). For ``wgmma`` it is turned in shared memory: of 32 lanes that store
+    rows of 128 swizzled bytes, 16 meet in a bank.
     """
     if not dot.crossed:
         return 0.0
+    if dot_is_wgmma(dot, threads, spec):
+        return dot.crossed * TURNED_CYCLES / spec.clock_hz
     each = 1.0 + (PERMUTES if dot.unit in ("tensor_int8", "tensor_fp8") else 0.0)
     twice = mma_sync_share(spec) == 1.0 and threads >= 4 * spec.warp_size
     return dot.crossed * each * (2.0 if twice else 1.0) * spec.sm_count / unit_rate("int", spec)
@@ -420,33 +433,30 @@ def block_seconds(
     num_warps: int,
     num_stages: int,
     spec: GPUSpec,
-    waiting: Mapping[int, float] = MappingProxyType({}),
+    asked: Mapping[int, float],
 ) -> list[float]:
-    """Seconds that one execution of each block takes a program that is alone on its SM; ``waiting``: share of a load's
-    executions that ask for anything."""
+    """Seconds that one execution of each block takes a program that is alone on its SM; ``asked``: share of a load's
+    bytes that its masks leave."""
     threads = num_warps * spec.warp_size
-    waits = [_waits(block, threads, spec, waiting, UNROLLED if block.unrolled else 1) for block in profile.blocks]
+    waits = [_waits(block, threads, spec, asked, UNROLLED if block.unrolled else 1) for block in profile.blocks]
     seconds = [_block_chain(*each, num_warps, num_stages, spec) for each in zip(profile.blocks, waits, strict=True)]
     for block, wait in zip(profile.blocks, waits, strict=True):
         if block.unrolled:  # each entry waits once in full
-            seconds[block.around] += _waits(block, threads, spec, waiting) - wait
+            seconds[block.around] += _waits(block, threads, spec, asked) - wait
     return seconds
 
 
-def _waits(block: BlockProfile, threads: int, spec: GPUSpec, waiting: Mapping[int, float], together: int = 1) -> float:
+def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int, float], together: int = 1) -> float:
     """Seconds that an execution waits for its loads, one level after the other, where so many executions load at
     once."""
     total = 0.0
     for place, nbytes in enumerate(block.levels):
-        numbers = block.masked[place] if place < len(block.masked) else ()
-        share = max([waiting.get(number, 1.0) for number in numbers], default=1.0)
-        total += share * _rounds(together * nbytes, threads) / together * spec.dram_latency
+        loads = [(load, asked.get(load.number, 1.0)) for load in block.loads if load.level == place]
+        crowd = nbytes + sum(load.elements * (load.crowding * share - 1.0) for load, share in loads)
+        only = loads and sum(load.elements for load, _ in loads) >= nbytes and all(load.whole for load, _ in loads)
+        waiting = max(share for _, share in loads) if only else 1.0
+        total += waiting * _rounds(together * crowd, threads) / together * spec.dram_latency
     return total
-
-
-def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
-    """The same in clocks."""
-    return tuple(seconds * spec.clock_hz for seconds in block_seconds(profile, num_warps, num_stages, spec))
 
 
 def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
@@ -456,7 +466,9 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
     Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
     threads = num_warps * spec.warp_size
-    alone = LONE_WARP_CYCLES * _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
+    alone = _vector_seconds(_block_lanes(block, threads, spec), spec) * max(
+        1.0, LONE_WARP_CYCLES * SCHEDULERS / num_warps
+    )
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
@@ -467,8 +479,11 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
     stages = block.stages or num_stages
     if not block.pipelined or stages < 2:
         return waits + work
-    exposed = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.exposed if nbytes)
-    return max(waits / (stages - 1), work + exposed)
+    exposed = Counter[int]()
+    for load in block.loads:
+        exposed[load.level] += load.elements * load.exposed  # type: ignore[assignment]
+    late = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in exposed.values() if nbytes)
+    return max(waits / (stages - 1), work + late)
 
 
 def _rounds(nbytes: float, threads: int) -> float:

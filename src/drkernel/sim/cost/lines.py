@@ -179,11 +179,9 @@ def _chain_of(
     levels: list[float] = []
     for op, after in list(steps_of(block, levels)):
         place = (op.loc, op.callers)
-        if op.name == "tt.load" and levels[after.level - 1]:
-            level = levels[after.level - 1]
-            rounds = max(1.0, level / (threads * THREAD_BYTES_AHEAD))
+        if op.name == "tt.load" and (level := levels[after.level - 1]):
             nbytes = op.operands[0].type.numel * elem_bytes(op.operands[0].type.pointee or "i8")
-            yield place, rounds * spec.dram_latency / ahead * nbytes / level
+            yield place, spec.dram_latency / ahead * nbytes / min(level, threads * THREAD_BYTES_AHEAD)
         elif op.name in COMBINES:
             yield place, _SWITCHES * SHUFFLE_CYCLES / spec.clock_hz
         elif op.name != "tt.load":

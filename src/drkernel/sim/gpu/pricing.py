@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
-from drkernel.sim.cost.launch_time import block_cycles, blocks_per_sm, launch_cost
+from drkernel.sim.cost.launch_time import block_seconds, blocks_per_sm, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
@@ -42,7 +42,8 @@ def profile_of_text(ttir: str) -> KernelProfile:
 
 def weights_of(ttir: str, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
     """What entering each block of a kernel costs a program, in clocks."""
-    return block_cycles(profile_of_text(ttir), num_warps, num_stages, spec)
+    alone = block_seconds(profile_of_text(ttir), num_warps, num_stages, spec, {})
+    return tuple(seconds * spec.clock_hz for seconds in alone)
 
 
 def price_launch(
