@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -393,6 +394,35 @@ def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, 
     monkeypatch.setenv("CC", f"{gcc}/bin/gcc")
     monkeypatch.setenv("CXX", f"{private}/bin/none")
     assert set(gpu_facts()) - set(before) == {driver, cuda, gcc}
+
+
+COUNTS = """
+import threading, time
+class ModelNew:
+    def __init__(self):
+        self.count = 0
+        threading.Thread(target=self.run, daemon=True).start()
+    def run(self):
+        while True:
+            self.count += 1
+            time.sleep(0.001)
+    def __call__(self):
+        return self.count
+"""
+
+
+def test_a_candidate_stands_still_while_its_reference_is_timed(gym):
+    """Work that it went on starting in a thread would slow the reference."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(COUNTS, [], {}, seed=0)
+        before = session.call([]).outputs[0].value
+        with session.stopped():
+            time.sleep(0.5)
+        after = session.call([]).outputs[0].value
+        assert after - before < 200
+        time.sleep(0.5)
+        assert session.call([]).outputs[0].value - after > 250
 
 
 STARTS_AS_THE_DRIVER = """

@@ -376,8 +376,12 @@ class _Pairs:
         return bytes_of_inputs(self.draw("floor"))
 
     def _reference_block(self, number: int) -> tuple[TimedCalls, TimedCalls]:
-        """A block of the reference's calls, and one without calls."""
-        with _reference_at_work(), self._work("timed reference", number, self.reference) as work:
+        """A block of the reference's calls, and one without calls; nothing of the candidate runs meanwhile."""
+        with (
+            self.candidate.stopped(),
+            _reference_at_work(),
+            self._work("timed reference", number, self.reference) as work,
+        ):
             empty = self._timed(self.reference, work, dry=True)
             return self._timed(self.reference, work), empty
 

@@ -97,29 +97,34 @@ def address_space(pid: int) -> int:
         return int(file.read().split()[0]) * _PAGE
 
 
-def send_kill(pid: int) -> bool:
-    """Send SIGKILL to one process; return whether it existed."""
+def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
+    """Send a signal to one process; return whether it existed."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return False
     return True
 
 
 def kill_trees(roots: Iterable[int]) -> None:
-    """Send SIGKILL to every root and all descendants, repeatedly until nothing new has been forked meanwhile.
+    """Send SIGKILL to every root and all descendants.
 
     Orphans are not found here: they have become the zygote's own children, see :func:`kill_orphans`.
     """
-    roots = list(roots)
+    for root in roots:
+        signal_tree(root, signal.SIGKILL)
+
+
+def signal_tree(root: int, number: signal.Signals) -> None:
+    """Send a signal to a process and all its descendants, repeatedly until nothing new has been forked meanwhile."""
     seen: set[int] = set()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        fresh = [pid for root in roots for pid in tree_of(root) if pid not in seen]
+        fresh = [pid for pid in tree_of(root) if pid not in seen]
         if not fresh:
             return
         for pid in fresh:
-            send_kill(pid)
+            send(pid, number)
         seen.update(fresh)
 
 

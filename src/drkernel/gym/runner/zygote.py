@@ -113,7 +113,7 @@ class Zygote:
                 self._watch()
         finally:
             for pid in self.judges:
-                processes.send_kill(pid)
+                processes.send(pid)
             for job in list(self.jobs.values()):
                 self._end(job)
             self.nursery.close()
@@ -173,7 +173,7 @@ class Zygote:
             self._end(job)
         elif message["do"] == "kill":
             for pid in [pid for pid, number in self.judges.items() if (client, number) == (OWNER, message["job"])]:
-                processes.send_kill(pid)
+                processes.send(pid)
         elif message["do"] == "join" and client == OWNER:
             self._join(*fds)
         elif message["do"] == "over" and client == OWNER:
@@ -293,7 +293,7 @@ class Zygote:
         alone = self.surroundings.pid_namespace and not self.surroundings.needs_keeper
         if alone:  # the runner is the first process of its namespace: the kernel ends the rest with it
             for pid in job.living:
-                processes.send_kill(pid)
+                processes.send(pid)
         else:
             processes.kill_trees(job.living)
             uid = self.surroundings.runner_uid(job.slot)

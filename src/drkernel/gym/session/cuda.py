@@ -14,9 +14,11 @@ process says about it, and :func:`read_trace` refuses one that contradicts itsel
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,6 +29,7 @@ from drkernel.gym.languages import TRITON, recognise
 from drkernel.gym.languages.base import TracedKernel
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
+from drkernel.gym.runner.processes import signal_tree
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
@@ -176,6 +179,15 @@ class CudaSession(JobSession):
 
     def __enter__(self) -> CudaSession:
         return self
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Its processes stand still in the block: none starts work that would slow another session's."""
+        signal_tree(self._job.pids["runner"], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            signal_tree(self._job.pids["runner"], signal.SIGCONT)
 
     def kill(self) -> None:
         """End the session, and wait until its processes have left the GPU to the next."""

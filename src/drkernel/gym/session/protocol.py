@@ -299,6 +299,9 @@ class TimedSession(Session, Protocol):
     ) -> TimedCalls:
         """Call with one of the sets of arguments after another, timed, the GPU's caches flushed before each."""
 
+    def stopped(self) -> AbstractContextManager[None]:
+        """Its processes stand still in the block."""
+
     def put_in_parts(self, tensor: torch.Tensor) -> int:
         """Copy a host tensor of any size onto the device, to be timed with."""
 
