@@ -480,7 +480,7 @@ def _sweep_parts(found: Sweep) -> Iterator[RenderableType]:
     if best is not None and best.seconds:
         yield Text(f"best: {words(best)}, {found.own_seconds / best.seconds:.2f}x as fast as it is", style="green")
         if found.alike:
-            yield Text(f"not told apart from it by the model: {'; '.join(map(words, found.alike))}", style="yellow")
+            yield Text(f"within the model's error of it: {'; '.join(map(words, found.alike))}", style="yellow")
 
 
 def _cell(cell: Configuration, best: Configuration | None) -> Text:
