@@ -4,7 +4,7 @@
     python benchmarks/measured_path.py --sample 40     # a part of it
     python benchmarks/measured_path.py --write         # also writes docs/results/measured_path.md
 
-    python benchmarks/measured_path.py --gpu cuda:0    # on a real GPU, with modelled against measured times
+    python benchmarks/measured_path.py --gpu cuda:0    # on a real GPU
 
 An entry that does not end as it must is graded once more: times of a few milliseconds are taken on a machine that has
 other work, too. Needs no GPU otherwise: the card is the simulated one inside the runner (tests/kit/simulated_card.py).
@@ -12,7 +12,6 @@ other work, too. Needs no GPU otherwise: the card is the simulated one inside th
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections import Counter
@@ -23,15 +22,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
-from corpus_grading import Entry, grade, sample, try_entry  # noqa: E402
-from drkernel.gym.judge.judge import OpensSessions  # noqa: E402
+from corpus_grading import Entry, sample, try_entry  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
 from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks  # noqa: E402
 from surveys import parser_of, write_table  # noqa: E402
 
-COMPARED = 40
-"""honest kernels whose modelled time is held against the measured one"""
 PAGE = ROOT / "docs" / "results" / "measured_path.md"
 INTRODUCTION = """# The corpus on the measured path
 
@@ -87,19 +83,6 @@ def report(rows: list[tuple[Entry, Verdict, str | None]]) -> str:
     return f"{text}\n{write_table(PAGE.with_suffix('.csv'), table)}\n"
 
 
-def modelled(rows: list[tuple[Entry, Verdict, str | None]], factory: OpensSessions) -> str:
-    """The modelled time of honest kernels over the measured one, on the card that is nearest to the real one."""
-    timed = [(entry, verdict) for entry, verdict, _ in rows if entry.honest and verdict.is_correct and verdict.co_judge]
-    ratios = []
-    for entry, verdict in timed[:COMPARED]:
-        second = grade(entry, factory, device=verdict.co_judge)
-        if second.timing is not None and verdict.timing is not None:
-            ratios.append(second.timing.seconds / verdict.timing.seconds)
-    if not ratios:
-        return "no kernel was timed on both"
-    return f"median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} kernels"
-
-
 def main() -> int:
     """Grade, print, write."""
     parser = parser_of(__doc__)
@@ -123,8 +106,6 @@ def main() -> int:
                         verdict, wrong = try_entry(entry, factory, twins, **terms)
                     rows.append((entry, verdict, wrong))
                     print(f"{time.time() - start:6.0f} s  {entry.id}: {verdict.status}  {wrong or ''}", flush=True)
-        if options.gpu:
-            print(f"modelled over measured: {modelled(rows, factory)}")
     finally:
         factory.close()
     print(Counter(caught_by(verdict, wrong) for entry, verdict, wrong in rows if not entry.honest))

@@ -22,9 +22,8 @@ Starts a sandbox and grades one small kernel in it, so that the report is based 
 be graded here, 1 something that is necessary is missing.
 
 --gpu cuda:N certifies a GPU of this machine for measured grading instead, in about five minutes: a row PASS, FAIL or a
-figure each, which --out FILE also writes, to be attached to a report of trouble. --full adds the corpus of cheats and
-modelled against measured times (from a checkout, about 25 minutes). docs/gpu.md says what each row proves. Exit code 1:
-a row failed.
+figure each, which --out FILE also writes, to be attached to a report of trouble. --full adds the corpus of cheats (from
+a checkout, about 25 minutes). docs/gpu.md says what each row proves. Exit code 1: a row failed.
 
 --host measures, in a second, what one small operator takes this machine's host: on a CUDA device if there is one,
 otherwise from operators on the CPU. Modelled times of this host: --host of eval and sim, or sim:GPU@SECONDSus anywhere.
