@@ -99,7 +99,7 @@ def make_app(
     app = FastAPI(
         title="drkernel",
         version=__version__,
-        summary="Grades GPU kernels: durable, idempotent, hard to fool.",
+        summary="Grades GPU kernels: durable and idempotent.",
         lifespan=life,
         responses=GENERAL,
         docs_url=None,
