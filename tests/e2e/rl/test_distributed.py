@@ -31,13 +31,31 @@ distributed.stop(world)
 """
 
 
+LOADS = """
+import transformers
+from drkernel.rl.model import distributed
+from drkernel.rl.model.policy import Policy, PolicyConfig
+world = distributed.start()
+if not world.first:
+    transformers.AutoModelForCausalLM.from_pretrained = None
+policy = Policy.load(PolicyConfig(model={model!r}, device="cpu"), world=world)
+policy.shard(world)
+policy.save({saved!r})
+distributed.stop(world)
+"""
+
+
 def run_two(recipe, path):
     """The recipe in two processes, each on one thread."""
     path.write_text(dump_config(recipe))
+    ranks(SCRIPT.format(tests=str(KIT), recipe=str(path)))
+
+
+def ranks(code):
+    """A program in two processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    code = SCRIPT.format(tests=str(KIT), recipe=str(path))
     processes = []
     for rank in range(2):
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
@@ -99,6 +117,14 @@ def test_weights_and_evaluations_are_those_of_one_process(pair):
         torch.testing.assert_close(second[name], weight, atol=2e-4, rtol=1e-3)
     one, two = rows(pair[0], "eval.jsonl"), rows(pair[1], "eval.jsonl")
     assert [row["status"] for row in one] == [row["status"] for row in two]
+
+
+def test_the_first_rank_alone_reads_a_models_weights(pair, tmp_path):
+    """Eight copies of 14 billion weights would not fit a host."""
+    model = Path(pair[0].runs) / pair[0].name / "checkpoints" / "final"
+    ranks(LOADS.format(model=str(model), saved=str(tmp_path / "saved")))
+    before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "saved"))
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_run_of_two_goes_on_alone(pair):

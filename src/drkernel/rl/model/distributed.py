@@ -115,12 +115,12 @@ def stop(world: World) -> None:
         dist.destroy_process_group()
 
 
-def shard(module: nn.Module, layers: Sequence[nn.Module], low: bool) -> None:
-    """Shard a module's parameters over all ranks, layer by layer; ``low`` computes in bf16 over fp32 shards."""
+def shard(module: nn.Module, layers: Sequence[nn.Module], kind: str, low: bool) -> None:
+    """Shard a module's parameters over all ranks' devices of a kind, layer by layer; ``low`` computes in bf16 over fp32
+    shards."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    kind = next(module.parameters()).device.type
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     terms: dict[str, Any] = {"mesh": mesh}
     if low:
@@ -128,6 +128,16 @@ def shard(module: nn.Module, layers: Sequence[nn.Module], low: bool) -> None:
     for layer in layers:
         fully_shard(layer, **terms)
     fully_shard(module, **terms)
+
+
+def spread(model: nn.Module, weights: Any) -> None:
+    """Fill a sharded model with the first rank's whole ``weights`` and buffers; the others' are not looked at."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -130,8 +130,11 @@ class Policy:
         self.world = world
         if world.size > 1:
             self.lean = self.module.lean = False  # the lean forward reaches past the layers that gather weights
-            layers = causal_lm(self.model).get_decoder().layers
-            distributed.shard(self.module, list(layers), low=self.config.dtype == "bf16")
+            layers, kind = causal_lm(self.model).get_decoder().layers, pick_device(self.config.device).type
+            weights = self.model.state_dict() if world.first else {}
+            distributed.shard(self.module, list(layers), kind, low=self.config.dtype == "bf16")
+            distributed.spread(self.model, weights)
+            self.device = next(self.model.parameters()).device
 
     @staticmethod
     def from_scratch(config: PolicyConfig, tokenizer: ChatTokenizer, seed: int) -> Policy:
@@ -141,16 +144,24 @@ class Policy:
         return Policy(_with_lora(model, config.lora), tokenizer, config)
 
     @staticmethod
-    def load(config: PolicyConfig, path: str | Path | None = None) -> Policy:
+    def load(config: PolicyConfig, path: str | Path | None = None, world: World | None = None) -> Policy:
         """Load a model and tokenizer saved by :meth:`save`, or any causal LM by path or name (``config.model``).
 
+        In a ``world`` of several ranks the first has the weights, on the host, until :meth:`shard` hands them round.
         Raises :class:`ConfigError` when it cannot be found or read.
         """
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
-        source = str(path or config.model)
+        source, world = str(path or config.model), world or World()
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+            model: Any
+            if world.first:
+                model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+            else:
+                with torch.device("meta"):
+                    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
+                model.to_empty(device="cpu")  # pages that nobody writes take no memory
+                model.tie_weights()
             tokenizer = ChatTokenizer.load(source)
         except (OSError, ValueError) as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
@@ -160,7 +171,8 @@ class Policy:
             ) from error
         if config.checkpoint_activations:
             model.gradient_checkpointing_enable()
-        return Policy(_with_lora(model.to(pick_device(config.device)), config.lora), tokenizer, config)
+        place = pick_device(config.device) if world.size == 1 else "cpu"
+        return Policy(_with_lora(model.to(place), config.lora), tokenizer, config)
 
     def save(self, directory: str | Path) -> None:
         """Write model (safetensors; only the adapters under LoRA) and tokenizer in Hugging Face's layout.

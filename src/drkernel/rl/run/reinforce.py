@@ -202,7 +202,7 @@ class RlStage:
         """Load the policy that RL started from, frozen."""
         recipe = self.sitting.recipe
         start = self.sitting.directory / "checkpoints" / "sft" if recipe.sft is not None else None
-        reference = Policy.load(recipe.policy, start)
+        reference = Policy.load(recipe.policy, start, self.sitting.world)
         reference.model.requires_grad_(False)
         reference.shard(self.sitting.world)
         return reference

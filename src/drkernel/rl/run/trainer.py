@@ -224,7 +224,7 @@ class Run:
         """Load or create the untrained model with its tokenizer."""
         terms = self.recipe.policy
         if not terms.from_scratch:
-            policy = Policy.load(terms)
+            policy = Policy.load(terms, world=self.world)
             if self.recipe.rollout.backend != "vllm" and (self.recipe.rl or self.recipe.evaluation.final_tasks):
                 policy.check_decoder()  # before stages that take hours
             return policy
