@@ -10,23 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
-from drkernel.gym.judge.seen import (
-    BETWEEN,
-    LOADED,
-    PRODUCTS,
-    STORED,
-    UPDATES,
-    WHOLE,
-    Launched,
-    Seen,
-    Signature,
-    asked,
-    kept,
-)
+from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -59,6 +47,8 @@ TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
 NOTABLE = 0.05
 """from this share of the bytes that own kernels read, what the call itself has made must grow with the sizes"""
+ADDRESSES = 0.1
+"""with fewer other operations for each on whole numbers, these are no addresses alone"""
 ADDITIONS = 0.5
 """operations for a byte loaded: one for a number of sixteen bits"""
 FULL, NEARLY_FULL = 0.999, 0.99
@@ -205,7 +195,8 @@ def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
                 continue
             grown = own.seen.total(unit) / one.seen.total(unit) if amount else 0.0
             if asked is None or grown < SLACK * asked:
-                yield _less_work(launched, before, unit)
+                what = unit if unit.startswith("bytes") or unit == UPDATES else f"{unit} operations"
+                yield f"{launched.name} does fewer {what} a program, or a run of its loops, than where it was checked"
 
 
 def _adds_sheets(launched: Launched) -> bool:
@@ -226,13 +217,6 @@ def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
         return here >= SLACK * there
     moved = before.per_program(LOADED) + before.per_program(STORED)
     return here >= WHOLE_SLACK * there and there - here <= ADDRESSING * moved
-
-
-def _less_work(launched: Launched, before: Launched, unit: str) -> str:
-    here, there = launched.per_program(unit), before.per_program(unit)
-    if here >= SLACK * there:
-        return f"{launched.name} does fewer {_of(unit)} for each run of the loops around them than where it was checked"
-    return f"{launched.name}: {here:.4g} {_of(unit)} a program, {there:.4g} where it was checked"
 
 
 def _as_often(launched: Launched, before: Launched, unit: str) -> bool:
@@ -295,54 +279,73 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     fraction of the work. A smaller share than when checked must follow from how it shrinks from one checked size to a
     larger one, as that of tiles above a diagonal does.
     """
-    if one.work is None or min(one.work.flops, own.work.flops) <= 0:
+    if one.work is None or min(one.work.operations, own.work.operations) <= 0:
         return
-    faster = own.work.flops / one.work.flops >= FASTER * least_growth(own.work, one.work)
-    if not faster and own.work.flops_per_byte < INTENSE:
+    faster = own.work.operations / one.work.operations >= FASTER * least_growth(own.work, one.work)
+    if not faster and own.work.operations_per_byte < INTENSE:
         return  # it grows with the bytes, which tell more: at few elements most of a tile's operations are padding
     here, there = _shares(_arithmetic, own.seen, own.work), _shares(_arithmetic, one.seen, one.work)
     done, doing = sum(there.values()), sum(here.values())
     kept = one.live if own.work.discards else 1.0  # a kernel skips what a mask discards
-    if doing < AGREEING * min(done, kept):
+    if doing < AGREEING * min(done, kept) and not _all_products(own, kept):
         expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])
         if expected is None:
             expected = left * min(done, kept)
         if doing < expected:
             yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
-    least = PADDING * kept / max(1.0, done)
-    for unit, share in there.items() if one.kept_rows else ():
-        asked = UNPADDED if unit == PYTORCH and not own.work.discards else least
-        if share >= MAIN * done and here.get(unit, 0.0) < asked * share:
-            yield f"{here.get(unit, 0.0):.1%} of the reference's arithmetic in {unit}; {share:.1%} where it was checked"
-    if not one.kept_rows:
-        yield from _of_products(own, same, PADDING * kept)
+    least = _products_asked(same, PADDING * kept)
+    if one.kept_rows and there.get(PYTORCH, 0.0) >= MAIN * done:
+        least[PYTORCH] = there[PYTORCH] * (PADDING * kept / max(1.0, done) if own.work.discards else UNPADDED)
+    yield from _in_units(own, same, _products, least)
+    if not _products(own.seen):
+        yield from _in_units(own, same, _on_vectors, _vectors_asked(own, one, left * kept))
 
 
-def _of_products(own: OwnCall, same: Sequence[Exercise], least: float) -> Iterator[str]:
+def _all_products(own: OwnCall, kept: float) -> bool:
+    """Whether own kernels make all the products that nearly all of the reference's arithmetic is for."""
+    mine = sum(_products(own.seen).values()) - own.seen.library_flops
+    return own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
+
+
+def _products_asked(same: Sequence[Exercise], left: float) -> dict[str, float]:
     """Products stay in their units; beside longer sums what vector units do is less.
 
     The share that counts is that of the size where least of all is padding, which may be of another unit.
     """
-    here, asked = _shares(_products, own.seen, own.work), dict[str, float]()
+    least: dict[str, float] = {}
     for one in same:
         assert one.work is not None
         there, done = (_shares(count, one.seen, one.work) for count in (_products, _arithmetic))
         whole = max(1.0, sum(done.values()))
-        asked |= {
-            unit: max(least * share / whole, asked.get(unit, 0.0))
-            for unit, share in there.items()
-            if share >= MAIN * whole
-        }
+        for unit in [unit for unit, share in there.items() if share >= MAIN * whole and unit != PYTORCH]:
+            least[unit] = max(left * there[unit] / whole, least.get(unit, 0.0))
+    return least
+
+
+def _vectors_asked(own: OwnCall, one: Exercise, left: float) -> dict[str, float]:
+    """Without products each unit does the share that it did, but for lanes masked off along two axes."""
+    assert one.work is not None
+    there = _shares(_on_vectors, one.seen, one.work)
+    pairs = ((one.seen.launched[signature], launched) for signature, launched in own.seen.launched.items())
+    used = min([1.0, *(before.unmasked(LOADED) / max(TRIFLE, now.unmasked(LOADED)) for before, now in pairs)])
+    return {unit: left * used**2 * share for unit, share in there.items() if share >= NOTABLE * sum(there.values())}
+
+
+def _in_units(
+    own: OwnCall, same: Sequence[Exercise], count: Callable[[Seen], Counter[str]], asked: Mapping[str, float]
+) -> Iterator[str]:
+    """``asked``: the least share of the reference's arithmetic in each unit."""
+    here = _shares(count, own.seen, own.work)
     for unit, share in asked.items():
         if here.get(unit, 0.0) < share:
-            expected = _extrapolated(own, [(one, _products(one.seen)[unit]) for one in same])
+            expected = _extrapolated(own, [(one, count(one.seen)[unit]) for one in same])
             if expected is None or here.get(unit, 0.0) < expected:
                 yield f"{here.get(unit, 0.0):.1%} of the reference's arithmetic in {unit}; {share:.1%} is expected"
 
 
 def _shares(count: Callable[[Seen], Counter[str]], call: Seen, work: ReferenceWork) -> dict[str, float]:
     """What a call does in each unit, over the reference's arithmetic."""
-    return {unit: amount / work.flops for unit, amount in count(call).items()}
+    return {unit: amount / work.operations for unit, amount in count(call).items()}
 
 
 def _extrapolated(own: OwnCall, counted: Sequence[tuple[Exercise, float]]) -> float | None:
@@ -352,7 +355,7 @@ def _extrapolated(own: OwnCall, counted: Sequence[tuple[Exercise, float]]) -> fl
     With tiles of one size along two axes of n, the share is a + b/n, n being the root of the reference's arithmetic;
     one that falls as 1/n alone is of another algorithm. Where fewer axes grow, this expects too little, not too much.
     """
-    done = {one.work.flops: count for one, count in counted if one.work is not None}
+    done = {one.work.operations: count for one, count in counted if one.work is not None}
     if len(done) < 2:
         return None
     (less, before), (more, after) = sorted(done.items())[-2:]
@@ -361,25 +364,32 @@ def _extrapolated(own: OwnCall, counted: Sequence[tuple[Exercise, float]]) -> fl
     if math.log(after / before) < TELLING * math.log(more / less):
         return None
     slope = (before / less - after / more) / (1 / math.sqrt(less) - 1 / math.sqrt(more))
-    return AGREEING * (after / more + slope * (1 / math.sqrt(own.work.flops) - 1 / math.sqrt(more)))
+    return AGREEING * (after / more + slope * (1 / math.sqrt(own.work.operations) - 1 / math.sqrt(more)))
 
 
 def _arithmetic(call: Seen) -> Counter[str]:
-    """Operations on floating-point numbers, by unit: of own kernels, and of PyTorch's operators."""
-    found: Counter[str] = Counter({PYTORCH: call.library_flops} if call.library_flops else {})
+    """Operations by unit: of own kernels on floating-point numbers, or on whole ones where hardly any are others, and
+    of PyTorch's operators."""
+    found = _on_vectors(call) + Counter({PYTORCH: call.library_flops})
+    del found["sfu"]
+    return found
+
+
+def _on_vectors(call: Seen) -> Counter[str]:
+    """The same of own kernels alone, special functions among them."""
+    found: Counter[str] = Counter()
     for launched in call.launched.values():
-        for unit, count in launched.work.items():
-            if not unit.startswith("bytes") and unit not in ("sfu", WHOLE, UPDATES):
-                found[unit] += count  # type: ignore[assignment]
+        found.update({unit: n for unit, n in launched.work.items() if not unit.startswith("bytes") and unit != UPDATES})
+    if found.total() > (1 + ADDRESSES) * found[WHOLE]:
+        del found[WHOLE]
     return found
 
 
 def _products(call: Seen) -> Counter[str]:
-    """The part of it that own kernels do for ``tl.dot``."""
-    found: Counter[str] = Counter()
+    """The part of it that own kernels do for ``tl.dot``, and PyTorch's operators."""
+    found: Counter[str] = Counter({PYTORCH: call.library_flops} if call.library_flops else {})
     for launched in call.launched.values():
-        for unit in {unit for block in launched.blocks for unit in block.work if unit.startswith(PRODUCTS)}:
-            found[unit] += asked(launched.blocks, launched.entered, unit)  # type: ignore[assignment]
+        found.update(launched.products)
     return found
 
 
@@ -399,7 +409,3 @@ def least_growth(own: ReferenceWork, other: ReferenceWork) -> float:
         (own.input_bytes + own.weight_bytes, other.input_bytes + other.weight_bytes),
     ]
     return min((mine / theirs for mine, theirs in pairs if theirs > 0), default=1.0)
-
-
-def _of(unit: str) -> str:
-    return unit if unit.startswith("bytes") or unit == UPDATES else f"{unit} operations"

@@ -7,7 +7,7 @@ keeps of its results depends on data, and is looked at where these can be execut
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge.modelled_timing import host_modes
 from drkernel.sim.cost.operators import by_name
-from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
+from drkernel.sim.cost.records import ITEM_BYTES
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
-from drkernel.sim.gpu.datafree.records import DataFree, OperatorCall
-from drkernel.sim.gpu.device_journal import Entry, Operator
+from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.device_journal import Operator
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.process.call_record import Form
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -67,24 +67,26 @@ class ReferenceWork:
     """floating-point operations of all operators, as the cost model counts them"""
     read: int
     """elements that operators read"""
-    written: int
-    """elements that operators write"""
     input_bytes: int
     """bytes of the call's tensor arguments"""
     weight_bytes: int
     """bytes of parameters and buffers"""
     output_bytes: int
     """bytes of the call's outputs"""
-    operators: tuple[str, ...]
-    """names of the operators with device work, in order"""
-
+    products: float = 0.0
+    """floating-point operations of products and convolutions"""
     discards: bool = False
     """whether an operator discards results (a causal mask), so that a kernel need not compute them"""
 
     @property
-    def flops_per_byte(self) -> float:
-        """Operations for each byte of inputs, weights and outputs."""
-        return self.flops / max(1, self.input_bytes + self.weight_bytes + self.output_bytes)
+    def operations(self) -> float:
+        """Floating-point operations; elements read where there are none."""
+        return self.flops or float(self.read)
+
+    @property
+    def operations_per_byte(self) -> float:
+        """The same for each byte of inputs, weights and outputs."""
+        return self.operations / max(1, self.input_bytes + self.weight_bytes + self.output_bytes)
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,17 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
 
 
 def _second_call(engine: DataFreeEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
-    profile = engine.profile()
-    sizes = [_bytes(group) for group in (inputs, weights, results)]
-    return _Timed(profile, _work(profile, engine.record.calls, sizes, engine.accounts.entries or ()))
+    profile, entries = engine.profile(), engine.accounts.entries or ()
+    work = ReferenceWork(
+        flops=sum(row.flops or 0.0 for row in profile.rows),
+        read=sum(torch.Size(shape).numel() for call in engine.record.calls for _, shape in call.inputs),
+        input_bytes=_bytes(inputs),
+        weight_bytes=_bytes(weights),
+        output_bytes=_bytes(results),
+        products=sum(row.flops or 0.0 for row in profile.rows if row.name.removeprefix("aten.").startswith(_PRODUCTS)),
+        discards=_discards([entry for entry in entries if isinstance(entry, Operator)]),
+    )
+    return _Timed(profile, work)
 
 
 def _form(value: Any) -> Form | None:
@@ -185,20 +195,6 @@ def _word(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)[:100]
     return tensor_form(value)
-
-
-def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int], entries: Iterable[Entry]) -> ReferenceWork:
-    calls = list(calls)
-    return ReferenceWork(
-        flops=sum(row.flops or 0.0 for row in profile.rows),
-        read=sum(_elements(form) for call in calls for form in call.inputs),
-        written=sum(_elements(form) for call in calls for form in call.outputs),
-        input_bytes=sizes[0],
-        weight_bytes=sizes[1],
-        output_bytes=sizes[2],
-        operators=tuple(call.name for call in calls),
-        discards=_discards([entry for entry in entries if isinstance(entry, Operator)]),
-    )
 
 
 def _discards(operators: Sequence[Operator]) -> bool:
@@ -227,16 +223,8 @@ def _is_mask(operator: Operator, name: str) -> bool:
         given = by_name(name, operator.args)
         return bool(given.get("is_causal")) or any(given.get(mask) is not None for mask in ("attn_mask", "attn_bias"))
     if name.startswith("where"):  # a mask for many rows, not one that the values themselves decide
-        return any(_elements_of(meta) < _elements_of(operator.outputs[0]) for meta in operator.inputs[:1])
+        return any(meta.elements < operator.outputs[0].elements for meta in operator.inputs[:1])
     return name.startswith(_MASKS)
-
-
-def _elements_of(meta: TensorMeta) -> int:
-    return torch.Size(meta.shape).numel()
-
-
-def _elements(form: tuple[str, tuple[int, ...]]) -> int:
-    return torch.Size(form[1]).numel()
 
 
 def _bytes(values: Any) -> int:

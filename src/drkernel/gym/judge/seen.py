@@ -194,6 +194,12 @@ class Launched:
         return self.work.get(unit, 0.0) / (asked(self.blocks, self.entered, unit) or 1.0)
 
     @property
+    def products(self) -> dict[str, float]:
+        """Operations for ``tl.dot``, by unit."""
+        units = {unit for block in self.blocks for unit in block.work if unit.startswith(PRODUCTS)}
+        return {unit: asked(self.blocks, self.entered, unit) for unit in units}
+
+    @property
     def words(self) -> str:
         """A description for people."""
         constants = ", ".join(f"{name}={value}" for name, value in self.choice.constexprs.items())
