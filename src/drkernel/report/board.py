@@ -46,6 +46,7 @@ def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) 
         head=list(dict.fromkeys(name for row in rows for name, text in row.items() if text)),
         rows=rows,
         charts=charts,
+        by="last turn" if all(kinds) else "best turn so far",
         compared=[(one["second"]["run"], one["first"]["run"], [_difference(row) for row in one["rows"]])
                   for one in compared],
     )  # fmt: skip

@@ -99,7 +99,10 @@ function binned(state) {
 }
 
 function plots(state) {
-  const bins = binned(state), most = Math.max(...bins.map((bin) => bin.count / BIN_S), 0);
+  const bins = binned(state);
+  byId("plots").hidden = !bins.length;
+  if (!bins.length) return;
+  const most = Math.max(...bins.map((bin) => bin.count / BIN_S));
   const rate = frame("throughput", niceTop(most), (v) => String(+v.toPrecision(2)));
   for (const bin of bins) {
     const right = rate.x(Math.max(0, state.now - bin.at - BIN_S)), left = rate.x(Math.min(SPAN_S, state.now - bin.at));
@@ -110,7 +113,7 @@ function plots(state) {
     }
   }
   byId("throughput-note").textContent = `bins of ${BIN_S} s, highest ${+most.toPrecision(2)}; red: infrastructure errors`;
-  const slowest = Math.max(...bins.map((bin) => bin.p95), 0);
+  const slowest = Math.max(...bins.map((bin) => bin.p95));
   const wait = frame("latency", niceTop(slowest), (v) => seconds(v));
   for (const name of ["p95", "p50"]) {
     const points = bins.map((bin) => [wait.x(Math.max(0, state.now - bin.at - BIN_S / 2)), wait.y(bin[name])]);
