@@ -1,5 +1,7 @@
 """``drkernel doctor --gpu`` on the simulated card, and the facts of the machine made up."""
 
+import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +80,25 @@ def test_another_card_in_the_runner_fails_and_ends_it(card, monkeypatch):
     *_, row = certify(SETTINGS, card)
     assert row.name == "card: judge and runner" and row.result == "FAIL"
     assert "the judge's is NVIDIA L4" in row.detail and "the runner's NVIDIA H200" in row.detail
+
+
+@pytest.mark.parametrize("slower, passes", [(1.02, True), (1.5, False)])
+def test_cards_that_slow_each_other_fail(machine, monkeypatch, slower, passes):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    begun, all_begun = [], threading.Event()
+
+    def verdict(settings, factory, task, source, *, device, **terms):
+        begun.append(device)
+        if len(begun) > 3:  # the second round
+            all_begun.set() if len(begun) == 6 else all_begun.wait(10)
+        return SimpleNamespace(timing=SimpleNamespace(seconds=1e-5 * (slower if len(begun) > 3 else 1)))
+
+    monkeypatch.setattr(doctor, "_verdict", verdict)
+    with (
+        nullcontext() if passes else pytest.raises(doctor._Failed, match=r"alone and together: cuda:0 10\.0 and 15\.0")
+    ):
+        assert "cuda:2 10.0 and 10.2 us" in doctor._together(SETTINGS, None)
+    assert all_begun.is_set()
 
 
 def test_a_machine_without_a_gpu_fails_every_row_that_it_reaches(gym, capsys, tmp_path):

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,8 @@ LENGTHS = (1, 2, 4)
 TURNS = 200_000
 """of the shortest kernel of known length: dependent products, about half a millisecond on a GPU"""
 LINEAR = 0.1
-"""by how much the second difference of the lengths' times may miss twice the first"""
+"""by how much the second difference of the lengths' times may miss twice the first, and a time at work with others the
+time alone"""
 FLUSH = 256 << 20
 
 
@@ -220,6 +222,7 @@ def certify(settings: EvalSettings, factory: OpensSessions, outputs: tuple[int, 
         (f"autotuning: {CONFIGURATIONS} configurations", partial(_tuned, settings, factory)),
         ("baseline: torch.compile", partial(_graded, settings, factory, _DOUBLE, _TRITON, baseline="compile")),
         ("CUDA C++", partial(_graded, settings, factory, _DOUBLE, _CUDA)),
+        ("all cards at once", partial(_together, settings, factory)),
     ]
     start = time.perf_counter()
     for name, ask in rows:
@@ -387,6 +390,25 @@ def _output(settings: EvalSettings, factory: OpensSessions, nbytes: int) -> str:
 def _tuned(settings: EvalSettings, factory: OpensSessions) -> str:
     """A tuner's many launches are no tampering."""
     return _graded(settings, factory, _DOUBLE, _TUNED.replace("COUNT", str(CONFIGURATIONS)), co_judge="off")
+
+
+def _together(settings: EvalSettings, factory: OpensSessions) -> str:
+    """Cards that work at once take as long as each alone: no shared clock, power or host is in a time."""
+    cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+    def seconds(card: str) -> float:
+        verdict = _verdict(settings, factory, _DOUBLE, _TRITON, device=card, co_judge="off")
+        if verdict.timing is None:
+            raise _Failed(f"{card}: {verdict.status}: {verdict.error and verdict.error.message}")
+        return verdict.timing.seconds
+
+    alone = [seconds(card) for card in cards]
+    with ThreadPoolExecutor(len(cards)) as pool:
+        together = list(pool.map(seconds, cards)) if len(cards) > 1 else alone
+    said = ", ".join(f"{c} {a * 1e6:.1f} and {t * 1e6:.1f} us" for c, a, t in zip(cards, alone, together, strict=True))
+    if any(abs(t / a - 1) > LINEAR for a, t in zip(alone, together, strict=True)):
+        raise _Failed(f"alone and together: {said}")
+    return said
 
 
 def full(device: str) -> Iterator[CardRow]:
