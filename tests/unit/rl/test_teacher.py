@@ -102,6 +102,17 @@ def test_later_answers_are_launched_anew_as_often_as_asked():
         assert most / 2 < len(launches) <= most
 
 
+def test_a_careless_reader_makes_several_mistakes():
+    problem = draw_problem(FAMILIES["chain"], random.Random(0))
+    right = set(write_answer(problem, Style()).splitlines())
+
+    def wrong_lines(careless):
+        answers = [write_answer(problem, Style(), "wrong_step", random.Random(k), careless) for k in range(60)]
+        return sum(len(set(answer.splitlines()) ^ right) for answer in answers)
+
+    assert wrong_lines(0.7) > 1.2 * wrong_lines(0.0) > 0
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.family}-{p.signature}")
 def test_own_sizes_are_large_and_tiny_ones_run_the_same_kernel(problem):
     """A row's kernel holds the row in a block: one of another size would have to be compared anew by the judge."""

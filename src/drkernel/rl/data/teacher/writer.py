@@ -24,7 +24,6 @@ TILES = (16, 32, 64)
 """edge of a product's tile"""
 WARPS = (1, 2, 4, 8, 16)
 """few spill the registers of a long row, many idle in a short block"""
-
 MODULE = """import torch
 import triton
 import triton.language as tl
@@ -73,10 +72,14 @@ class Style:
 
 
 def write_answer(
-    problem: TeacherProblem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None
+    problem: TeacherProblem,
+    style: Style,
+    flaw: Flaw | None = None,
+    rng: random.Random | None = None,
+    careless: float = 0.0,
 ) -> str:
     """Write the source of a ``ModelNew`` for the problem, changed by ``flaw`` if given (``rng`` picks among
-    variants)."""
+    variants). ``careless`` is the chance that a wrong step comes with another."""
     rng = rng or random.Random(0)
     if flaw == "lazy":
         return _write_lazy(problem, style, rng)
@@ -87,6 +90,8 @@ def write_answer(
     around = Around(arguments(problem), ())
     if flaw == "wrong_step":
         problem = _mistaken(problem, rng)
+        while careless > 0 and problem.steps and rng.random() < careless:
+            problem = _mistaken(problem, rng)
     source = WRITERS[problem.kind](problem, style, bad_mask=flaw == "bad_mask", around=around)
     return _break_compile(source, style, rng) if flaw == "compile_error" else source
 
@@ -438,6 +443,7 @@ class TeacherConfig(Config):
     mend: float = Field(0.6, ge=0, le=1, description="chance that a turn after a failure is the right fused answer")
     improve: float = Field(0.5, ge=0, le=1, description="chance that a turn after a lazy or partial answer is fused")
     retune: float = Field(0.5, ge=0, le=1, description="chance that a later turn draws block size and warps anew")
+    careless: float = Field(0.0, ge=0, lt=1, description="chance that a wrong step comes with another, and so on")
 
 
 class ProgramTeacher:
@@ -459,7 +465,7 @@ class ProgramTeacher:
         if flaw is not None and not can_have(self.problem, flaw):
             plan, flaw = "fused", None
         self.plan = plan
-        return plan, write_answer(self.problem, self.style, flaw, self.rng)
+        return plan, write_answer(self.problem, self.style, flaw, self.rng, self.config.careless)
 
     def _next_plan(self) -> Plan:
         if self.plan is None:
