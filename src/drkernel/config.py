@@ -102,9 +102,10 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def dump_config(config: BaseModel) -> str:
-    """Return the config as YAML with every default written out; :func:`load_config` reads back an equal object."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+def dump_config(config: BaseModel, changed: bool = False) -> str:
+    """Return the config as YAML, with every default or only the ``changed`` keys; :func:`load_config` reads either."""
+    values = config.model_dump(mode="json", exclude_defaults=changed)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def field_keys(cls: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:

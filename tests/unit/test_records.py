@@ -73,8 +73,10 @@ def test_config_loads_overrides_and_explains(tmp_path):
     config = load_config(_Outer, path, ["inner.rate=0.5"])
     assert (config.steps, config.inner.rate) == (7, 0.5)
     again = tmp_path / "again.yaml"
-    again.write_text(dump_config(config))
-    assert load_config(_Outer, again) == config
+    for changed in (False, True):
+        again.write_text(dump_config(config, changed))
+        assert load_config(_Outer, again) == config
+    assert dump_config(load_config(_Outer, path), changed=True) == "steps: 7\n"
     with pytest.raises(ConfigError, match=r"inner\.rat: unknown key"):
         load_config(_Outer, path, ["inner.rat=1"])
     with pytest.raises(ConfigError, match="cannot read config"):

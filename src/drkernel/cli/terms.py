@@ -162,11 +162,11 @@ def open_meter(config: BenchConfig, client: Answerer, directory: Path) -> Meter:
 
 
 def announce(config: BenchConfig, quiet: bool) -> None:
-    """Print the whole config, as ``train`` does."""
+    """Print the keys that differ from the defaults."""
     from drkernel.config import dump_config
 
     if not quiet:
-        print(dump_config(config), file=sys.stderr)
+        print(dump_config(config, changed=True), file=sys.stderr)
 
 
 def keys_help(kind: str) -> str:
