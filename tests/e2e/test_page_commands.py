@@ -27,8 +27,8 @@ NEEDS = ("--pool", "openai:", "runs/")
 """what cannot be had in an empty folder"""
 DRAWN = (
     r"\d+/\d+ calls right", r"worst error \S+", r"(?:rms error|allowed) \S+", r"output \d+ ?\[[\d, ]+\]",
-    r"is \S+, expected \S+ \+- \S+", r"should be \S+ \(within \S+\), is \S+", r"[<>]?[\d.]+% of (?:the|an) \w+",
-    r"[\d,]+ tokens", r"Call \d+ returned the answer of call \d+", r"inputs differ \([^)]*\)", r"\+- \S+;",
+    r"is \S+, expected \S+ ± \S+", r"should be \S+ \(within \S+\), is \S+", r"[<>]?[\d.]+% of (?:the|an) \w+",
+    r"[\d,]+ tokens", r"Call \d+ returned the answer of call \d+", r"inputs differ \([^)]*\)", r"± \S+;",
 )  # fmt: skip
 """figures that follow the secret seeds"""
 

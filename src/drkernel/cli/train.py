@@ -313,7 +313,7 @@ def train(
         return
     if absent := lacking(loaded, judged_here=pool is None):
         raise ConfigError("this machine lacks " + "; ".join(absent))
-    print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+    print(dump_config(loaded, changed=True), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
     raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
 
 

@@ -23,7 +23,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from drkernel.gym.feedback import duration, number, of_roofline, percent, size, times, told_apart
+from drkernel.gym.feedback import duration, number, of_roofline, percent, size, times
 from drkernel.verdict import Finding, printable
 
 
@@ -414,7 +414,7 @@ def _environment() -> Environment:
                      "coloured": coloured, "of_roofline": of_roofline, "size": size}  # fmt: skip
     script = (resources.files("drkernel.report") / "templates" / "page.js").read_text(encoding="utf-8")
     style = (resources.files("drkernel.serve") / "static" / "style.css").read_text(encoding="utf-8")
-    made.globals |= {"told_apart": told_apart, "shown_findings": shown_findings, "owners": OWNERS}
+    made.globals |= {"shown_findings": shown_findings, "owners": OWNERS}
     made.globals["style"] = Markup(style)  # our own files
     made.globals["script"] = Markup(script)
     made.globals["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -43,8 +43,8 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
     yield _headline(verdict)
     if verdict.error is not None:
         yield from _error(verdict, source)
-    elif verdict.status in ("incorrect", "hack"):
-        yield from _mismatch(verdict)
+    elif verdict.status in ("incorrect", "hack") and (wrong := _mismatch(verdict)):
+        yield Text(wrong, style="red")
     if verdict.findings:
         yield _indent(_findings(verdict.findings))
     if verdict.profile is not None:
@@ -110,20 +110,16 @@ def _error(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
         yield _indent(Text(error.traceback.rstrip(), style="dim"))
 
 
-def _mismatch(verdict: Verdict) -> Iterator[RenderableType]:
-    correctness = verdict.correctness
-    if correctness is None:
-        return
-    worst = correctness.mismatch
-    if worst is None and correctness.message:
-        yield Text(f"\n{correctness.message}", style="red")
-    if worst is not None:
-        actual, expected = told_apart(worst.actual, worst.expected)
-        yield Text(
-            f"worst element: output {worst.output}{list(worst.index)} is {actual}, expected "
-            f"{expected} +- {number(worst.tolerance)}; {percent(worst.wrong_fraction)} of the "
-            "elements are wrong"
-        )
+def _mismatch(verdict: Verdict) -> str:
+    """What is wrong with the outputs, by the worst element; empty where nothing is."""
+    if verdict.correctness is None or verdict.correctness.mismatch is None:
+        return (verdict.correctness and verdict.correctness.message) or ""
+    worst = verdict.correctness.mismatch
+    actual, expected = told_apart(worst.actual, worst.expected)
+    return (
+        f"worst element: output {worst.output}{list(worst.index)} is {actual}, expected {expected} "
+        f"± {number(worst.tolerance)}; {percent(worst.wrong_fraction)} of the elements are wrong"
+    )
 
 
 def _findings(findings: tuple[Finding, ...]) -> Table:
@@ -225,8 +221,7 @@ def page(
         "verdict",
         verdict=verdict,
         numbers=_numbers(verdict),
-        sizes=sizes_text(verdict),
-        exactness=exactness_text(verdict),
+        sentences=[*filter(None, (sizes_text(verdict), exactness_text(verdict), _mismatch(verdict)))],
         found=shown_findings(verdict.findings, candidate),
         lines_of_error=excerpt(candidate, verdict.error.line if verdict.error is not None else None),
         against=against(verdict.profile, verdict.reference_profile),

@@ -153,7 +153,7 @@ def test_figures_of_a_finding_are_short_and_a_wrong_answer_is_told_once():
     )
     text = page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
     assert "rms error: 5.182e-05" in text and "5.18216" not in text
-    assert "Worst element" in text and "should be" not in text
+    assert "worst element" in text and "should be" not in text
 
 
 def test_every_text_of_a_verdict_stays_text():
