@@ -98,6 +98,16 @@ def test_arithmetic_that_a_product_waits_for_takes_its_time_beside_it() -> None:
     assert waits > 1.1 * run
 
 
+def test_a_lone_program_waits_for_asynchronous_copies_as_its_stages_let_it() -> None:
+    strip = ((64 * 4096,), torch.float16)
+    two, three, four = (
+        seconds(product, (1, 1), strip, strip, strip, 4096, WAITS=False, B=64, num_stages=stages) / 64
+        for stages in (2, 3, 4)
+    )
+    latency = get_spec("h100").dram_latency
+    assert 1.4 * latency < two < 1.7 * latency and 0.45 < three / two < 0.6 and four < three
+
+
 def test_hopper_turns_operands_of_32_bits_in_shared_memory_bank_by_bank() -> None:
     matrix = ((2048 * 2048,), torch.float32)
     along, across = (
