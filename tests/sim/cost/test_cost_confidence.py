@@ -63,7 +63,13 @@ def test_what_both_sides_have_in_common_does_not_widen_their_ratio() -> None:
 
 def test_what_is_known_less_has_a_wider_interval() -> None:
     reference = profile(("library", "memory", 2e-3))
-    found = [speedup_of(reference, profile(("custom", bound, 1e-3))) for bound in ("memory", "latency", "compute")]
+    made = (
+        profile(("custom", "memory", 1e-3)),
+        profile(("custom", "compute", 1e-3)),
+        profile(("custom", "latency", 1e-3)),
+    )
+    assert log_error(made[2]) > 1.5 * log_error(profile(("custom", "latency", 1e-5)))  # a long chain of rounds
+    found = [speedup_of(reference, one) for one in made]
     widths = [speedup.high / speedup.low for speedup in found if speedup is not None]
     assert widths == sorted(widths) and len(set(widths)) == 3
     for speedup in found:
