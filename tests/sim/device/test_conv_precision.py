@@ -35,6 +35,15 @@ def test_tf32_convolutions_are_faster_and_as_inaccurate_as_tf32(kernel: int) -> 
     assert seconds[False] > 1.5 * seconds[True]
 
 
+def test_convolutions_of_a_script_go_by_pytorchs_switch(monkeypatch) -> None:
+    engine = DeviceEngine(get_spec("h100"), checks="off")
+    assert not engine.conv_tf32
+    engine.run_script(lazy=False)
+    assert engine.conv_tf32  # as on a GPU
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert not engine.conv_tf32
+
+
 def test_rounding_to_tf32_keeps_ten_bits_and_what_is_not_finite() -> None:
     values = torch.tensor([1.0, 1 + 2**-10, 1 + 2**-11, 1 + 2**-12, -3.1, 0.0, float("inf"), float("nan"), 1e-42])
     rounded = rounded_to_tf32(values)

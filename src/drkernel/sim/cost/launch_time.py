@@ -370,9 +370,8 @@ def _compute(profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float
 def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
     """Operations a second of one SM for a dot of a program of ``threads``, with all schedulers at work.
 
-    Tensor cores: Hopper's own instructions take four warps and 64 rows, anything narrower goes by ``mma.sync``. Vector
-    units: with *e* elements of the result a thread, a step fetches 2 sqrt(e) operands from shared memory, four an
-    instruction, for e multiply-adds.
+    Vector units: with *e* elements of the result a thread, a step fetches 2 sqrt(e) operands from shared memory, four
+    an instruction, for e multiply-adds.
     """
     rate = unit_rate(dot.unit, spec) / spec.sm_count
     if not dot.unit.startswith("tensor_"):

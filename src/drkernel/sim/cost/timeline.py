@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
-from drkernel.verdict import Bound, Owner, Profile, ProfileRow, Timing
+from drkernel.verdict import Bound, Owner, Profile, ProfileRow
 
 FLUSH_BYTES = 256 * 2**20
 """A timed call follows a fill of this size that empties L2, as benchmarks do; meanwhile the host runs ahead."""
@@ -114,10 +114,6 @@ class Timeline:
     def synchronize(self) -> None:
         """Make the host wait for the device."""
         self.host = max(self.host, self.device_free)
-
-    def timing(self, device: str) -> Timing:
-        """The modelled time of everything added."""
-        return Timing(kind="modelled", device=device, seconds=self.elapsed_seconds)
 
     def profile(self, device: str) -> Profile:
         """One row per kernel or operator, the costliest first."""

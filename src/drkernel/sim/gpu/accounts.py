@@ -120,7 +120,7 @@ class Accounts:
         self.keep_journal = keep_journal
         self.prices_launches = True
         """whether a launch is priced when it is made; otherwise, like an operator, when its time is requested"""
-        self.conv_tf32 = False
+        self._conv_tf32: bool | None = False
         self.reset()
 
     def reset(self) -> None:
@@ -135,9 +135,16 @@ class Accounts:
         """for each key, the number of launches right after L2 was emptied, as tuning and benchmarks do"""
         self._flushed = False
 
-    def allow_conv_tf32(self, on: bool) -> None:
-        """Whether later convolutions of fp32 are priced in TF32."""
-        self.conv_tf32 = on
+    @property
+    def conv_tf32(self) -> bool:
+        """Whether fp32 convolutions multiply, and are priced, in TF32; None set: as PyTorch's switch says."""
+        cudnn: Any = torch.backends.cudnn  # a switch an operator since PyTorch 2.9
+        switch = cudnn.conv.fp32_precision == "tf32" if hasattr(cudnn, "conv") else cudnn.allow_tf32
+        return bool(switch if self._conv_tf32 is None else self._conv_tf32)
+
+    @conv_tf32.setter
+    def conv_tf32(self, on: bool | None) -> None:
+        self._conv_tf32 = on
 
     # ---- noting
 

@@ -121,6 +121,7 @@ class DeviceEngine:
         launches wait until something looks at what they write."""
         self.flow = DataFlow(self.heap, values=False)
         self.trials.lazy = lazy
+        self.accounts.conv_tf32 = None
 
     # ---- tensors
 
@@ -131,15 +132,12 @@ class DeviceEngine:
 
     @property
     def conv_tf32(self) -> bool:
-        """Whether fp32 convolutions multiply, and are priced, in TF32; False by default.
-
-        PyTorch's default allows this for cuDNN but not for matrix products; here both stay in fp32 unless it is set.
-        """
+        """Whether fp32 convolutions multiply in TF32: in a script as PyTorch's switch says, else False by default."""
         return self.accounts.conv_tf32
 
     @conv_tf32.setter
     def conv_tf32(self, on: bool) -> None:
-        self.accounts.allow_conv_tf32(on)
+        self.accounts.conv_tf32 = on
 
     @property
     def poison_policy(self) -> str:

@@ -124,7 +124,7 @@ class _CaptureLayer:
         engine, recorded = self.engine, _Recorded()
         state = engine.random.command(0, None, None)["state"]
         accounts, engine.accounts = engine.accounts, Accounts(engine.spec)
-        engine.accounts.allow_conv_tf32(accounts.conv_tf32)
+        engine.accounts.conv_tf32 = accounts.conv_tf32
         self.recording = recorded
         try:
             yield recorded
