@@ -4,8 +4,7 @@ The reference runs on a simulated device of the judge's own, in this process: tr
 cost model and the same accounting as the candidate's device. Nothing of it is patched into the process: the two modes
 that carry operators to the device are per thread, so that many judges may work side by side.
 
-Only times at the checked sizes come from here; those at a task's own sizes come from ``reference_at_size.py``. The
-interval of a modelled speedup is the model's own error (``gym/judge/modelled_timing.py``).
+Only times at the checked sizes come from here; those at a task's own sizes come from ``reference_at_size.py``.
 """
 
 from __future__ import annotations
@@ -139,7 +138,6 @@ def without_price(timed: Sequence[Profile], reference: Profile) -> list[Finding]
 
 # ---- the error of modelled times
 
-
 Baseline = Literal["eager", "compile"]
 """how the reference ran: operator by operator, or through TorchInductor's code"""
 CONFIDENCE = 0.9
@@ -200,10 +198,8 @@ def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
 
 def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of one call's time over another's: of both sides, less what they have in common."""
-    (ours, our_host, bound), (theirs, their_host, their_bound) = (
-        _errors(candidate, "eager"),
-        _errors(reference, baseline),
-    )
+    ours, our_host, bound = _errors(candidate, "eager")
+    theirs, their_host, their_bound = _errors(reference, baseline)
     shared = TOGETHER[bound] if bound == their_bound and baseline == "eager" else 0.0
     device = ours**2 + theirs**2 - 2.0 * shared * ours * theirs
     host = our_host**2 + their_host**2 - 2.0 * SAME_HOST * our_host * their_host
