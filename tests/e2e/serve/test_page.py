@@ -64,6 +64,8 @@ class FastPool(CountingPool):
 
 def test_list_search_and_live_update(browser, serving, shots):
     server = serving(FastPool())
+    browser.open(server.url + "/")
+    browser.until("document.querySelector('#plots').hidden")  # no verdict, no chart
     server.service.workers["gpu-node-3"] = WorkerInfo(
         "gpu-node-3", "remote", 8, failed=5, in_a_row=5, quarantined=True, note="RuntimeError: the driver shut down"
     )

@@ -191,3 +191,23 @@ def test_a_page_holds_no_control_characters(tmp_path):
 def test_a_value_that_is_not_given_is_an_error_not_a_gap():
     with pytest.raises(UndefinedError):
         render("run")
+
+
+def test_words_on_colours_can_be_read():
+    """A contrast of 4.5 (WCAG 2.2, 1.4.3): white on a status, dark labels on a bar, grey text by day and by night."""
+    style = (resources.files("drkernel.serve") / "static" / "style.css").read_text()
+
+    def contrast(first, second):
+        light = []
+        for colour in (first, second):
+            parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+            linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+            light.append(0.05 + sum(k * v for k, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+        return max(light) / min(light)
+
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", style))
+    marks = set(re.findall(r"\.mark[^{]*\{ background: var\(--(\w+)\)", style))
+    assert len(marks) == 9 and all(contrast(colours[name], "#ffffff") >= 4.5 for name in marks)
+    assert all(contrast(colours[name], "#111111") >= 4.5 for name in ("custom", "library", "copy"))
+    day, night = re.search(r"--dim: light-dark\((#\w{6}), (#\w{6})\)", style).groups()
+    assert contrast(day, "#f7f7f7") >= 4.5 and contrast(night, "#1a1a1a") >= 4.5
