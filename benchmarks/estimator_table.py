@@ -678,7 +678,7 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
         plot(results / f"decisions_{key}.png", key, found)
         rows += table(key, found)
         seeds, steps = next(iter(found.values()))["graded turns"].size, question.setting({}).steps
-        asked = f"`python benchmarks/estimator_table.py {key}` ({seeds} seeds, {steps} steps)."
+        asked = f"`{key}`: {seeds} seeds, {steps} steps."
         blocks[question.title] = f"{asked}\n\n![{key}](decisions_{key}.png)"
     text = "".join(f"\n## {title}\n\n{kept.get(title, '')}\n\n{block}\n" for title, block in blocks.items())
     sheet = write_table(results / "decisions.csv", rows)
