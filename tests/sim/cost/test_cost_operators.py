@@ -314,6 +314,20 @@ def test_a_mask_with_one_value_fills_and_one_with_many_is_counted_and_waited_for
     assert filled == cost("masked_fill_.Scalar", [x, mask], [x]).seconds < written
 
 
+def test_gradients_of_group_norm_wait_for_a_block_a_row() -> None:
+    def of(channels: int, length: int) -> float:
+        x = meta(64, channels, length)
+        moments = meta(64 * channels // 4, storage=4)
+        given = [meta(64, channels, length, storage=2), x, moments, moments, meta(channels, storage=5)]
+        arguments = (None, None, None, None, None, 64, channels, length, channels // 4, [True] * 3)
+        return cost(
+            "native_group_norm_backward.default", given, [meta(64, channels, length, storage=3)], arguments
+        ).seconds
+
+    short, long = of(2048, 512), of(16, 512 * 128)
+    assert short > 1.2 * long  # of the same bytes
+
+
 def test_a_loss_over_rows_that_one_block_sums_waits_twice_for_each_of_its_rounds() -> None:
     def of(rows: int) -> float:
         given = [meta(rows, 16), meta(rows, dtype="int64", storage=2)]

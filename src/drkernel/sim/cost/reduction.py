@@ -23,6 +23,8 @@ MOMENTS_OVERLAP = 0.5
 (Liger-Kernel's published rows of PyTorch's layer norm, H100)."""
 ROW_INSTRUCTIONS = 300.0
 """Instructions of each thread for a row of its own block: merging moments by shuffles, then through shared memory."""
+BLOCK_SUMS_CYCLES = 1520.0
+"""Of a block that sums two values a row: 700 to begin and end, and twice ten shuffles and two barriers."""
 SOFTMAX_SMEM_BYTES = 48 * 1024
 """Rows up to this size are kept in shared memory by the softmax kernel; longer ones are read three times."""
 WARP_SOFTMAX = 1024
@@ -334,21 +336,17 @@ def channel_norm_backward(call: MetaCall) -> list[KernelWork]:
     elements = float(source.elements)
     channels = float(source.shape[1]) if len(source.shape) > 1 else 1.0
     rows = channels if "batch" in call.base else channels * source.shape[0]
+    grid = Grid(512, 4, 16.0) if elements >= 512 * rows else Grid(32, 32, 16.0)  # a block a row
+    alone = call.spec.dram_latency + BLOCK_SUMS_CYCLES / call.spec.clock_hz
+    chain = math.ceil(rows / (call.spec.sm_count * grid.resident)) * alone
+    streamed = 2.0 * elements * source.itemsize / call.spec.dram_bandwidth
     sums = KernelWork(
-        "sums",
-        (read(gradient), read(source), *small, scratch(16.0 * rows, write=True)),
-        {"fp32": elements * 10.0},
-        max(1.0, rows),
-        Grid(512, 4, 16.0),
-    )
-    apply = streaming(
-        call.base,
-        [read(gradient), read(source), *small, *[write(meta) for meta in outputs]],
-        elements,
-        {"fp32": 8.0 * elements, "int": 8.0 * elements},
-        BROADCAST_EFFICIENCY,
-    )
-    return [sums, apply]
+        "sums", (read(gradient), read(source), *small, scratch(16.0 * rows, write=True)), {"fp32": elements * 10.0},
+        max(1.0, rows), grid, serial_seconds=max(0.0, chain - streamed),
+    )  # fmt: skip
+    moved = [read(gradient), read(source), *small, *[write(meta) for meta in outputs]]
+    counted = {"fp32": 8.0 * elements, "int": 8.0 * elements}
+    return [sums, streaming(call.base, moved, elements, counted, BROADCAST_EFFICIENCY)]
 
 
 def weight_norm(call: MetaCall) -> list[KernelWork]:
