@@ -163,6 +163,8 @@ def wait_until(condition, seconds=30.0):
 def test_the_environment_tells_nothing(cold):
     text = cold.says("raise OSError(repr(dict(os.environ)) + repr(sys.argv) + open('/proc/self/cmdline').read())")
     assert "PYTEST" not in text and str(Path.cwd()) not in text.replace(sys.prefix, "")
+    collecting = cold.says("import gc\nraise OSError(f'collecting: {gc.isenabled()}')")
+    assert "collecting: True" in collecting, "the zygote's collector rests during its imports alone"
 
 
 def test_runner_and_device_do_not_share_an_address_layout(cold):

@@ -116,7 +116,7 @@ class Nursery:
 
 def main(control: socket.socket, config: dict[str, Any]) -> None:
     """Run the nursery until the zygote is gone."""
-    gc.disable()  # until everything has been imported
+    gc.disable()  # it would walk what is imported many times: a fifth of the start
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     zygote = config["zygote"]
     if os.getppid() != zygote:
@@ -127,6 +127,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
     from drkernel.gym.runner.warm_up import warm_up
 
     warm_up(devices=True)
+    gc.enable()
     _tell(control, {"baseline": processes.private_bytes(os.getpid())})
     while True:
         data, fds, _, _ = socket.recv_fds(control, MAX_PACKET, 4)

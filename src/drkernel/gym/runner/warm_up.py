@@ -16,10 +16,7 @@ from drkernel.sim.context import device
 
 
 def warm_up(*, devices: bool) -> None:
-    """Import and use once everything that runners need, or, with ``devices``, the trusted side, in the only thread.
-
-    The caller has switched the collector off, which would walk all that is imported many times (a fifth of the time).
-    """
+    """Import and use once everything that runners need, or, with ``devices``, the trusted side, in the only thread."""
     torch.set_num_threads(1)
     import drkernel.gym.runner.cuda
     import drkernel.gym.runner.runner
@@ -31,7 +28,6 @@ def warm_up(*, devices: bool) -> None:
         prepare_shapes()
     rehearse()
     gc.freeze()
-    gc.enable()
 
 
 # ---- rehearsal

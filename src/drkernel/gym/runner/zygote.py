@@ -320,7 +320,7 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     """Run the zygote; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # a Ctrl-C in the terminal is the judge's to handle
-    gc.disable()  # until everything has been imported
+    gc.disable()  # it would walk what is imported many times: a fifth of the start
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -332,6 +332,7 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     from drkernel.gym.runner.warm_up import build_driver_helper, warm_up  # imports torch
 
     warm_up(devices=False)
+    gc.enable()
     if "cuda" in kinds_here() or "TRITON_LIBCUDA_PATH" in os.environ:
         build_driver_helper(os.path.join(folder, HELPER))
     nursery.wait_ready()
