@@ -10,7 +10,7 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import Dot
-from drkernel.sim.cost.launch_time import dot_rate
+from drkernel.sim.cost.launch_time import Spread, dot_rate
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.spec import get_spec
 
@@ -115,6 +115,12 @@ def test_hopper_turns_operands_of_32_bits_in_shared_memory_bank_by_bank() -> Non
         for crossed in (False, True)
     )
     assert across > 2.0 * along
+
+
+def test_the_longest_of_unequal_programs_ends_after_the_others() -> None:
+    triangle, alike = Spread.of((32, float(length)) for length in range(1, 65)), Spread.of([(2048, 32.5)])
+    assert 0.75 * 31.5 < triangle.tail(396) < 31.5  # of 2,048 programs on 396 slots
+    assert triangle.tail(4096) == alike.tail(396) == 0.0  # all run at once; one is as long as another
 
 
 @triton.jit

@@ -27,21 +27,9 @@ _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
 _UNROLLED_OPERATIONS = 64
 """operations of a loop's body up to which ptxas unrolls it"""
 _PLAIN = frozenset(
-    [
-        "tt.splat",
-        "tt.addptr",
-        "tt.broadcast",
-        "tt.expand_dims",
-        "tt.make_range",
-        "tt.load",
-        "tt.extern_elementwise",
-        "tt.bitcast",
-        "tt.fp_to_fp",
-        "tt.int_to_ptr",
-        "tt.clampf",
-        "scf.yield",
-    ]
-)
+    {"tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load", "tt.extern_elementwise",
+     "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
+)  # fmt: skip
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 

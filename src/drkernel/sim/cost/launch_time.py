@@ -196,6 +196,7 @@ def launch_cost(
     # what streams waits once before it flows; chains have their own waits
     fill = spec.dram_latency if stats.load_sectors else 0.0
     busy = max(parts["chains"], fill + max(value for part, value in parts.items() if part != "chains"))
+    busy += shape.spread.tail(spec.sm_count * resident)
     seconds = spec.kernel_min + busy
     parts["fixed"] = spec.kernel_min
     ideal = _ideal(stats, spec)
@@ -546,6 +547,12 @@ class Spread:
             longer += count
             most = max(most, programs(longer) * seconds)
         return most
+
+    def tail(self, slots: int) -> float:
+        """Seconds for which the last of the longest programs runs on, where it begins when the others are done: as far
+        as it is longer than they are, and as programs wait for one of so many slots."""
+        waiting = max(0.0, 1.0 - slots / self.programs)
+        return waiting * (self.classes[0][1] - self.seconds / self.programs)
 
     def elapsed(self, sms: int, resident: int, start: float) -> float:
         """Seconds on ``sms`` that hold ``resident`` programs each, where each takes ``start`` more to begin and end.
