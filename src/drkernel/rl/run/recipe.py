@@ -134,7 +134,7 @@ class Recipe(Config):
         None, description="None draws new secret seeds; a number makes verdicts, and so the run, repeatable"
     )
     budget_minutes: float | None = Field(
-        None, gt=0, description="stop RL early so that the whole run takes about this long; stages before RL are not cut"
+        None, gt=0, description="stop RL early so that the run takes about this long; stages before RL are not cut"
     )
     threads: int | None = Field(None, ge=1, description="threads of the trainer's arithmetic; None: one a core")
     report: bool = Field(True, description="write report.html at the end")
