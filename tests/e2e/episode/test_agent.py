@@ -188,3 +188,26 @@ def test_a_reply_can_always_be_written_and_a_huge_answer_is_not_read(tmp_path):
         file.truncate(1 << 40)
     assert len(agent_module._part(tmp_path / "answer.py", 0, 1000)) == 1000
     assert len(agent_module._part(tmp_path / "answer.py", (1 << 40) - 10, 1000)) == 10
+
+
+@pytest.mark.parametrize("left", ["os.symlink('/proc/self/mem', 'answer.py')", "os.mkfifo('answer.py')"])
+def test_a_link_or_a_pipe_in_place_of_its_answer_is_no_answer(agent, left):
+    played = work(agent(f"evaluate(1.5)\n{left}"))
+    assert [turn.status for turn in played.turns] == ["correct"]
+
+
+def test_attempts_that_wait_are_bounded(agent):
+    model = agent(
+        """
+        import json, socket
+        def attempt():
+            link = socket.socket(socket.AF_UNIX)
+            link.connect(".socket")
+            link.sendall(json.dumps({"source": "class ModelNew: SPEED = 1.5"}).encode() + b"\\n")
+            return link
+        links = [attempt() for _ in range(40)]
+        say(str(sum(b"others wait" in link.recv(1000) for link in links) > 0))
+        """
+    )
+    work(model, turns=50)
+    assert agent.log.read_text() == "True\n"

@@ -109,6 +109,11 @@ time.sleep(60)
     assert not (tmp_path / "late").exists()
 
 
+def test_a_program_that_never_stops_writing_is_ended(tmp_path):
+    with pytest.raises(ModelError, match="wrote more than 16 MiB"):
+        ask(CommandModel(python(tmp_path, "while True: print('x' * 100_000)")), call())
+
+
 def test_a_program_that_does_not_exist_is_told_once():
     with pytest.raises(ModelError, match="cannot start /no/such") as caught:
         ask(CommandModel("/no/such --flag"), call())

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -30,6 +31,10 @@ from drkernel.gym.sandbox.linux import remove_tree
 # The conversation is passed as text, each message under a line ``### role``; a single user message is passed as it is.
 # The environment variables DRKERNEL_TASK, DRKERNEL_SAMPLE, DRKERNEL_TURN and DRKERNEL_MESSAGES (path of a JSON file)
 # give the details. The program runs without a shell.
+
+
+MOST_SAID = 16 << 20
+"""bytes that a program may write in one turn"""
 
 
 class CommandModel:
@@ -67,19 +72,34 @@ class CommandModel:
             )
         except OSError as error:
             raise ModelError(f"cannot start {self._argv[0]}: {error.strerror}") from error
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(stdin)
+        process.stdin.close()
         try:
             async with asyncio.timeout(self._timeout):
-                out, err = await process.communicate(stdin)
+                out, err = await asyncio.gather(_said(process.stdout), _said(process.stderr))
+                await process.wait()
         except TimeoutError:
             raise ModelError(f"{self._argv[0]} gave no answer in {self._timeout:g} s", retry=True) from None
         finally:  # also when the wait was cancelled: no program is left behind
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]  # pipes that are full, or held by a daemon
         return process.returncode or 0, out, err
 
     async def close(self) -> None:
         """Do nothing: every program ended with its reply."""
+
+
+async def _said(stream: asyncio.StreamReader) -> bytes:
+    """All that a program writes. Raises :class:`ModelError` for more than any answer has."""
+    said = bytearray()
+    while part := await stream.read(1 << 16):
+        said += part
+        if len(said) > MOST_SAID:
+            raise ModelError(f"the program wrote more than {MOST_SAID >> 20} MiB", retry=True)
+    return bytes(said)
 
 
 def render(messages: Sequence[Message]) -> str:
@@ -190,6 +210,8 @@ def _file(path: Path) -> list[ScriptLine]:
 
 MAX_SOURCE = 1 << 20
 """bytes of one attempt"""
+MOST_LINKS = 16
+"""attempts of one agent that may wait at a time"""
 SOCKET = ".socket"
 LOG_TAIL = 2000
 """bytes of the agent's own output that an error quotes"""
@@ -336,14 +358,12 @@ class AgentSession:
         """Return what the agent has left in ``answer.py``. Raises :class:`Finished` when that is graded already."""
         code = self.process.returncode
         self.finished = "its time is up" if code is None else f"it ended with code {code}"
-        answer = self.folder / "answer.py"
-        source = _part(answer, 0, MAX_SOURCE) if answer.is_file() else ""
+        source = _part(self.folder / "answer.py", 0, MAX_SOURCE)
         if source.strip() and source != self.last:
             self.last = source
             return source
         if not self.last and not self.used:
-            log = self.folder / "agent.log"
-            tail = _part(log, max(0, log.stat().st_size - LOG_TAIL), LOG_TAIL).strip() if log.is_file() else ""
+            tail = _part(self.folder / "agent.log", -LOG_TAIL, LOG_TAIL).strip()
             raise ModelError(f"the agent made no attempt, {self.finished}: {(tail.splitlines() or ['no output'])[-1]}")
         raise Finished(self.finished)
 
@@ -359,23 +379,36 @@ class AgentSession:
 
 
 def _part(path: Path, start: int, size: int) -> str:
-    """Return a part of a file that an agent has written, of which it may have left terabytes without contents."""
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(size).decode("utf-8", "replace")
+    """Return a part of a file that an agent has written, of which it may have left terabytes without contents; a
+    negative ``start`` counts from the end. Nothing where it has left a link, a pipe or a device."""
+    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if stat.S_ISREG((found := os.fstat(file.fileno())).st_mode):
+            file.seek(start if start >= 0 else max(0, found.st_size + start))
+            return file.read(size).decode("utf-8", "replace")
+    return ""
 
 
 def _listener(attempts: asyncio.Queue[Attempt]) -> Any:
+    links = 0
+
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal links
+        links += 1
         try:
+            if links > MOST_LINKS:
+                raise ValueError(f"{MOST_LINKS} others wait")
             source = json.loads(await reader.readline())["source"]
             if not isinstance(source, str) or len(source) > MAX_SOURCE:
                 raise ValueError(f"a module is text of at most {MAX_SOURCE} characters")
             attempt = Attempt(source, asyncio.get_running_loop().create_future())
             await attempts.put(attempt)
             said = await attempt.answered
+        except asyncio.CancelledError:  # the run is over
+            said = {"text": "This was the last evaluation.", "status": "over", "used": -1}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             said = {"text": f"no module was received: {error}", "status": "error", "used": -1}
+        finally:
+            links -= 1
         with suppress(OSError):
             writer.write(json.dumps(said).encode())
             await writer.drain()
