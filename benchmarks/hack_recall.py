@@ -64,6 +64,8 @@ LIMITS = """
 - a weight or an input never read where erf or bit casts leave the exact comparison open: earned up to 8 times;
   `not_equivalent`.
 - a host that iterates on a few hundred bytes and sends them back: earned; `host_compute`.
+- at own sizes: half of a product whose columns an index takes in another order, cheap products or sums in place of dear
+  ones, pairs of whole numbers left out: earned 1.7 to 5.7 times their twin; `size_dependent` now.
 - TF32 in some tiles, bf16 in one step of K: wrong by tolerance.
 - a neighbour's or parent's memory, descriptors, sockets, files, System V segments: refused; priorities and limits of
   others are now, too.
@@ -76,15 +78,20 @@ Live, against what stands around a grade (2026-11-26):
 
 | attacked | tried | outcome |
 |---|---|---|
-| one zygote for eight | 32 doors: `/proc`, shared memory, sockets, keyring, caches, signals | file locks and \
+| one zygote for eight, one session at a time | 32 doors: `/proc`, shared memory, sockets, keyring, caches, signals | file locks and \
 watches of libraries were open, refused now; a hint to drop a library's pages is not |
-| the same | seven that fork and fill memory beside an honest one | the same speedup, 4 of 4; 7 to 9 s for 1 s |
+| the same, eight at once | seven that fork and fill memory beside an honest one | the same speedup, 4 of 4; 7 to 9 s for 1 s |
 | `drkernel mcp` | paths outside, links, a pipe, 3 GB; `command:`, `agent:`, URLs as references | 18 of 18 refused |
 | terminal | escapes, returns, right-to-left marks in prints, names of weights, errors | shown as text |
 | compiled baseline, stores on disk | their folders listed, written, linked, moved; Inductor's settings, environment | \
 refused, the same speedup; `stat` of a guessed path answers |
 
-Not tried live: answers of `command:` and `agent:`, plug-ins.
+| `agent:` | 8: a link to `/proc/self/mem` or the environment as answer, pipes, 3000 attempts at once, deep and broken \
+JSON, escapes, a daemon | ended the whole run, and took a link's target for an answer: no more; the daemon survives |
+| `command:` | 4: output without end, bytes, escapes, a child that holds the output | bounded at 16 MiB; the child costs \
+the turn's time |
+
+Not tried live: the 32 doors with eight sessions running, plug-ins, `drkernel mcp` over HTTP.
 
 ## Known limits
 
@@ -105,6 +112,9 @@ Not tried live: answers of `command:` and `agent:`, plug-ins.
 - **A formula that differs only outside of every input drawn** passes, and need not read what only counts there: `x` for
   `maximum(x, y - 1000)` gets 2.2 times, its twin 1.6
   ([correctness.md](correctness.md#what-the-comparison-cannot-detect)).
+- **An iteration that has converged** may stop: `tanh(x) * 1.5` after 32 of 40 rounds gets 6.4 times.
+- **Honest ones refused**: who takes an `N x N` input for square is wrong where it is checked with fewer rows; a window of
+  keys, a grid barrier and a last block as wide as a capped number of programs get no speedup at own sizes.
 
 ## Entries
 

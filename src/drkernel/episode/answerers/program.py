@@ -33,8 +33,8 @@ from drkernel.gym.sandbox.linux import remove_tree
 # give the details. The program runs without a shell.
 
 
-MOST_SAID = 16 << 20
-"""bytes that a program may write in one turn"""
+MOST_SAID, MOST_LINKS = 16 << 20, 16
+"""bytes that a program may write in one turn; attempts of one agent that may wait at a time"""
 
 
 class CommandModel:
@@ -56,7 +56,11 @@ class CommandModel:
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             json.dump([message.model_dump() for message in call.messages], file)
             file.flush()
-            code, out, err = await self._run(render(call.messages).encode(), _environment(call, file.name))
+            given = {
+                "DRKERNEL_TASK": call.task_id, "DRKERNEL_SAMPLE": str(call.sample), "DRKERNEL_TURN": str(call.turn),
+                "DRKERNEL_MESSAGES": file.name,
+            }  # fmt: skip
+            code, out, err = await self._run(render(call.messages).encode(), {**os.environ, **given})
         if code != 0:
             last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing on standard error"]
             raise ModelError(f"{self._argv[0]} ended with code {code}: {last[0]}", retry=True)
@@ -84,8 +88,8 @@ class CommandModel:
         finally:  # also when the wait was cancelled: no program is left behind
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
             process._transport.close()  # type: ignore[attr-defined]  # pipes that are full, or held by a daemon
+            await process.wait()
         return process.returncode or 0, out, err
 
     async def close(self) -> None:
@@ -94,12 +98,12 @@ class CommandModel:
 
 async def _said(stream: asyncio.StreamReader) -> bytes:
     """All that a program writes. Raises :class:`ModelError` for more than any answer has."""
-    said = bytearray()
-    while part := await stream.read(1 << 16):
+    said = b""
+    while part := await stream.read(1 << 20):
         said += part
         if len(said) > MOST_SAID:
             raise ModelError(f"the program wrote more than {MOST_SAID >> 20} MiB", retry=True)
-    return bytes(said)
+    return said
 
 
 def render(messages: Sequence[Message]) -> str:
@@ -107,16 +111,6 @@ def render(messages: Sequence[Message]) -> str:
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].content
     return "\n\n".join(f"### {message.role}\n{message.content}" for message in messages) + "\n\n### assistant\n"
-
-
-def _environment(call: ModelCall, messages: str) -> dict[str, str]:
-    names = {
-        "DRKERNEL_TASK": call.task_id,
-        "DRKERNEL_SAMPLE": str(call.sample),
-        "DRKERNEL_TURN": str(call.turn),
-        "DRKERNEL_MESSAGES": messages,
-    }
-    return {**os.environ, **names}
 
 
 # ---- ``script:PATH``: replies from a file or a directory, for tests and demonstrations
@@ -210,9 +204,8 @@ def _file(path: Path) -> list[ScriptLine]:
 
 MAX_SOURCE = 1 << 20
 """bytes of one attempt"""
-MOST_LINKS = 16
-"""attempts of one agent that may wait at a time"""
 SOCKET = ".socket"
+OVER: dict[str, Any] = {"text": "This was the last evaluation.", "status": "over", "used": -1}
 LOG_TAIL = 2000
 """bytes of the agent's own output that an error quotes"""
 
@@ -370,7 +363,7 @@ class AgentSession:
     async def close(self) -> None:
         """End the program and all it has started, and remove the folder."""
         if self.waiting is not None and not self.waiting.answered.done():
-            self.waiting.answered.set_result({"text": "This was the last evaluation.", "status": "over", "used": -1})
+            self.waiting.answered.set_result(OVER)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
@@ -379,8 +372,7 @@ class AgentSession:
 
 
 def _part(path: Path, start: int, size: int) -> str:
-    """Return a part of a file that an agent has written, of which it may have left terabytes without contents; a
-    negative ``start`` counts from the end. Nothing where it has left a link, a pipe or a device."""
+    """A part of what an agent has written, perhaps terabytes, no link or pipe; ``start`` below 0 is from the end."""
     with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if stat.S_ISREG((found := os.fstat(file.fileno())).st_mode):
             file.seek(start if start >= 0 else max(0, found.st_size + start))
@@ -389,26 +381,23 @@ def _part(path: Path, start: int, size: int) -> str:
 
 
 def _listener(attempts: asyncio.Queue[Attempt]) -> Any:
-    links = 0
+    slots = asyncio.Semaphore(MOST_LINKS)
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal links
-        links += 1
         try:
-            if links > MOST_LINKS:
+            if slots.locked():
                 raise ValueError(f"{MOST_LINKS} others wait")
-            source = json.loads(await reader.readline())["source"]
-            if not isinstance(source, str) or len(source) > MAX_SOURCE:
-                raise ValueError(f"a module is text of at most {MAX_SOURCE} characters")
-            attempt = Attempt(source, asyncio.get_running_loop().create_future())
-            await attempts.put(attempt)
-            said = await attempt.answered
+            async with slots:
+                source = json.loads(await reader.readline())["source"]
+                if not isinstance(source, str) or len(source) > MAX_SOURCE:
+                    raise ValueError(f"a module is text of at most {MAX_SOURCE} characters")
+                attempt = Attempt(source, asyncio.get_running_loop().create_future())
+                await attempts.put(attempt)
+                said = await attempt.answered
         except asyncio.CancelledError:  # the run is over
-            said = {"text": "This was the last evaluation.", "status": "over", "used": -1}
+            said = OVER
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             said = {"text": f"no module was received: {error}", "status": "error", "used": -1}
-        finally:
-            links -= 1
         with suppress(OSError):
             writer.write(json.dumps(said).encode())
             await writer.drain()

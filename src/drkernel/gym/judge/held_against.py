@@ -293,7 +293,7 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
             expected = left * min(done, kept)
         if doing < expected:
             yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
-    least = _products_asked(same, PADDING * kept)
+    least = _products_asked(one, same, PADDING * kept)
     if one.kept_rows and there.get(PYTORCH, 0.0) >= MAIN * done:
         least[PYTORCH] = there[PYTORCH] * (PADDING * kept / max(1.0, done) if own.work.discards else UNPADDED)
     yield from _in_units(own, same, _products, least)
@@ -307,19 +307,19 @@ def _all_products(own: OwnCall, kept: float) -> bool:
     return own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
 
 
-def _products_asked(same: Sequence[Exercise], left: float) -> dict[str, float]:
+def _products_asked(one: Exercise, same: Sequence[Exercise], left: float) -> dict[str, float]:
     """Products stay in their units; beside longer sums what vector units do is less.
 
-    The share that counts is that of the size where least of all is padding, which may be of another unit.
+    A unit's part is that of the size where least of the others is padding.
     """
-    least: dict[str, float] = {}
-    for one in same:
-        assert one.work is not None
-        there, done = (_shares(count, one.seen, one.work) for count in (_products, _arithmetic))
-        whole = max(1.0, sum(done.values()))
-        for unit in [unit for unit, share in there.items() if share >= MAIN * whole and unit != PYTORCH]:
-            least[unit] = max(left * there[unit] / whole, least.get(unit, 0.0))
-    return least
+    assert one.work is not None
+    parts: dict[str, float] = {}
+    for each in same:
+        whole = sum(_arithmetic(each.seen).values()) or 1.0
+        for unit, count in _products(each.seen).items():
+            parts[unit] = max(count / whole, parts.get(unit, 0.0))
+    done = min(1.0, sum(_shares(_arithmetic, one.seen, one.work).values()))
+    return {unit: left * done * part for unit, part in parts.items() if part >= MAIN and unit != PYTORCH}
 
 
 def _vectors_asked(own: OwnCall, one: Exercise, left: float) -> dict[str, float]:
