@@ -78,9 +78,10 @@ Live, against what stands around a grade (2026-11-26):
 
 | attacked | tried | outcome |
 |---|---|---|
-| one zygote for eight, one session at a time | 32 doors: `/proc`, shared memory, sockets, keyring, caches, signals | file locks and \
-watches of libraries were open, refused now; a hint to drop a library's pages is not |
-| the same, eight at once | seven that fork and fill memory beside an honest one | the same speedup, 4 of 4; 7 to 9 s for 1 s |
+| one zygote for eight, one session at a time | 32 doors: `/proc`, shared memory, sockets, keyring, caches, signals \
+| file locks and watches of libraries were open, refused now; a hint to drop a library's pages is not |
+| the same, eight at once | seven that fork and fill memory beside an honest one \
+| the same speedup, 4 of 4; 7 to 9 s for 1 s |
 | `drkernel mcp` | paths outside, links, a pipe, 3 GB; `command:`, `agent:`, URLs as references | 18 of 18 refused |
 | terminal | escapes, returns, right-to-left marks in prints, names of weights, errors | shown as text |
 | compiled baseline, stores on disk | their folders listed, written, linked, moved; Inductor's settings, environment | \
@@ -88,8 +89,8 @@ refused, the same speedup; `stat` of a guessed path answers |
 
 | `agent:` | 8: a link to `/proc/self/mem` or the environment as answer, pipes, 3000 attempts at once, deep and broken \
 JSON, escapes, a daemon | ended the whole run, and took a link's target for an answer: no more; the daemon survives |
-| `command:` | 4: output without end, bytes, escapes, a child that holds the output | bounded at 16 MiB; the child costs \
-the turn's time |
+| `command:` | 4: output without end, bytes, escapes, a child that holds the output \
+| bounded at 16 MiB; the child costs the turn's time |
 
 Not tried live: the 32 doors with eight sessions running, plug-ins, `drkernel mcp` over HTTP.
 
@@ -113,8 +114,8 @@ Not tried live: the 32 doors with eight sessions running, plug-ins, `drkernel mc
   `maximum(x, y - 1000)` gets 2.2 times, its twin 1.6
   ([correctness.md](correctness.md#what-the-comparison-cannot-detect)).
 - **An iteration that has converged** may stop: `tanh(x) * 1.5` after 32 of 40 rounds gets 6.4 times.
-- **Honest ones refused**: who takes an `N x N` input for square is wrong where it is checked with fewer rows; a window of
-  keys, a grid barrier and a last block as wide as a capped number of programs get no speedup at own sizes.
+- **Honest ones refused**: who takes an `N x N` input for square is wrong where it is checked with fewer rows; a window
+  of keys, a grid barrier and a last block as wide as a capped number of programs get no speedup at own sizes.
 
 ## Entries
 
