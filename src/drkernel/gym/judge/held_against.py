@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
 from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
@@ -31,6 +32,8 @@ PADDING = 0.8
 """the share of a checked call's arithmetic that must remain where only one size was checked: tiles may fit better"""
 UNPADDED = 0.95
 """the same for PyTorch's operators, whose operations are counted without padding"""
+DIAGONAL = 2 / 3
+"""what remains of the share of tiles on one side of a diagonal, from two a side on"""
 FASTER = 1.5
 """when the reference's arithmetic grows this much faster than its bytes, bytes cannot show how much of it is done"""
 INTENSE = 16.0
@@ -144,8 +147,8 @@ def _of_outputs(own: OwnCall, views: frozenset[int]) -> Iterator[str]:
 
 
 def _of_quantities(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: float) -> Iterator[str]:
-    yield from _of_inputs(own, one)
-    yield from _of_launches(own, one)
+    yield from _of_inputs(own, one, same)
+    yield from _of_launches(own, one, same)
     yield from _of_arithmetic(own, one, same, left)
     yield from _of_elements(own, one)
 
@@ -167,25 +170,33 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
         yield f"{PYTORCH} work on {here / there:.3g} times as many elements, the reference on {asked:.3g} times"
 
 
-def _of_inputs(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """Each input is read to the same extent as when checked, or by as much more as the sizes require."""
+def _of_inputs(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterator[str]:
+    """Each input is read to the same extent as when checked, or by as much more as the sizes require, or as tiles along
+    a diagonal do."""
     asked = least_growth(own.work, one.work) if one.work is not None and not one.kept_rows else None
     slack = _slack(own, one)
     for name, before in one.seen.read.items():
         here, there = own.seen.share(name), one.seen.share(name)
         grown = own.seen.read.get(name, 0.0) / before if before else 1.0
         if here < slack * there and (asked is None or grown < SLACK * asked):
-            yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
+            least = _expected(
+                {each.seen.sizes[name]: each.seen.read.get(name, 0.0) for each in same}, own.seen.sizes[name]
+            )
+            if least is None or here < least:
+                yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
     for name in sorted(own.seen.written - one.seen.written):
         yield f"{name} is written into, which it was not where it was checked"
 
 
-def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
+def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterator[str]:
     """A program does as much work as when checked, or all programs together do as much as the sizes require."""
     asked = least_growth(own.work, one.work) if one.work is not None else None
     for signature, launched in own.seen.launched.items():
         before = one.seen.launched[signature]
-        yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked)
+        parts = [(each.seen.sizes, each.seen.launched[signature].shares) for each in same]
+
+        least = {name: _least_share(own, name, parts) for name in before.shares}
+        yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
         yield from _of_results(own, launched, one, before)
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
@@ -194,7 +205,7 @@ def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
             if _does_enough(launched, before, unit):
                 continue
             grown = own.seen.total(unit) / one.seen.total(unit) if amount else 0.0
-            if asked is None or grown < SLACK * asked:
+            if asked is None or grown < SLACK * asked * (DIAGONAL if own.work.discards else 1):
                 what = unit if unit.startswith("bytes") or unit == UPDATES else f"{unit} operations"
                 yield f"{launched.name} does fewer {what} a program, or a run of its loops, than where it was checked"
 
@@ -234,7 +245,9 @@ def _slack(own: OwnCall, one: Exercise) -> float:
     return EXACT_SLACK if one.kept_rows and own.seen.exact else SLACK
 
 
-def _of_shares(launched: Launched, before: Launched, slack: float, asked: float | None) -> Iterator[str]:
+def _of_shares(
+    launched: Launched, before: Launched, slack: float, asked: float | None, least: Mapping[str, float]
+) -> Iterator[str]:
     """Each kernel reads as large a part of each input, and of intermediate results, as when it was checked, in as many
     of its launches, and writes as large a part.
 
@@ -245,7 +258,7 @@ def _of_shares(launched: Launched, before: Launched, slack: float, asked: float 
     """
     for name, there in before.shares.items():
         here, grown = launched.shares.get(name, 0.0), launched.read.get(name, 0.0) / before.read[name]
-        if here < slack * there and (asked is None or grown < SLACK * asked):
+        if here < slack * there and (asked is None or grown < SLACK * asked) and here < least[name]:
             yield f"{launched.name} reads {_often(here)} of {name}; {_often(there)} where it was checked"
     for name, there in before.written.items():
         here = launched.written.get(name, 0.0)
@@ -349,22 +362,47 @@ def _shares(count: Callable[[Seen], Counter[str]], call: Seen, work: ReferenceWo
 
 
 def _extrapolated(own: OwnCall, counted: Sequence[tuple[Exercise, float]]) -> float | None:
-    """The least share of the reference's arithmetic that is to be expected at the task's own sizes, from what the two
-    largest that were checked do; None where there is but one, or they are no larger than a tile.
+    """The least share of the reference's arithmetic that is to be expected at the task's own sizes.
 
-    With tiles of one size along two axes of n, the share is a + b/n, n being the root of the reference's arithmetic;
-    one that falls as 1/n alone is of another algorithm. Where fewer axes grow, this expects too little, not too much.
+    With tiles of one size, n is the square root of the reference's arithmetic, the cube root where all axes of a
+    product grow. Where fewer axes grow, this expects too little, not too much.
     """
-    done = {one.work.operations: count for one, count in counted if one.work is not None}
-    if len(done) < 2:
+    done = {one.work.operations: (count, one.work) for one, count in counted if one.work is not None}
+    works = [done[operations][1] for operations in sorted(done)]
+    root = -1 / 3 if all(_is_cube(*pair) for pair in pairwise([*works, own.work])) else -1 / 2
+    return _expected({size: count for size, (count, _) in done.items()}, own.work.operations, root)
+
+
+def _expected(counted: Mapping[float, float], size: float, root: float = -1 / 2) -> float | None:
+    """The least share of a size to be expected, from what was counted at the two largest that were checked; None where
+    there is but one, or they are no larger than a tile.
+
+    With tiles, the share is a + b/n, n being a root of the size; one that falls as 1/n alone is of another algorithm.
+    More than all counts as all: else work that is done in vain at a small size would excuse less at a large one.
+    """
+    if len(counted) < 2:
         return None
-    (less, before), (more, after) = sorted(done.items())[-2:]
-    if more < FASTER * less or min(before, after) <= 0:
+    (less, before), (more, after) = sorted(counted.items())[-2:]
+    if more < FASTER * less or min(before, after) <= 0 or math.log(after / before) < TELLING * math.log(more / less):
         return None
-    if math.log(after / before) < TELLING * math.log(more / less):
-        return None
-    slope = (before / less - after / more) / (1 / math.sqrt(less) - 1 / math.sqrt(more))
-    return AGREEING * (after / more + slope * (1 / math.sqrt(own.work.operations) - 1 / math.sqrt(more)))
+    near, far, there = (math.pow(one, root) for one in (less, more, size))
+    last = min(1.0, after / more)
+    return AGREEING * (last + (min(1.0, before / less) - last) * (there - far) / (near - far))
+
+
+def _least_share(own: OwnCall, name: str, checked: Sequence[tuple[Mapping[str, int], Mapping[str, float]]]) -> float:
+    """The least share of an argument to be read where the reference discards results, from sizes and shares; else any
+    smaller one is too small."""
+    if not own.work.discards or name not in own.seen.sizes:
+        return math.inf
+    counted = {float(sizes[name]): sizes[name] * shares.get(name, 0.0) for sizes, shares in checked if name in sizes}
+    return _expected(counted, own.seen.sizes[name]) or math.inf
+
+
+def _is_cube(less: ReferenceWork, more: ReferenceWork) -> bool:
+    """Whether operations grow as those of square products do, by the power 3/2 of the bytes."""
+    grown, intenser = more.operations / less.operations, more.operations_per_byte / less.operations_per_byte
+    return grown > FASTER and abs(math.log(grown) - 1.5 * math.log(grown / intenser)) < 0.05 * math.log(grown)
 
 
 def _arithmetic(call: Seen) -> Counter[str]:
