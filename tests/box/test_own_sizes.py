@@ -139,3 +139,44 @@ def test_what_is_far_beyond_the_limits_is_refused_with_figures(gym):
     assert (verdict.status, verdict.error.type) == ("invalid_request", "TaskTooLarge")
     assert "0.000262 GFLOP" in verdict.error.message and "raise 'checked_flops'" in verdict.error.message
     assert grade(gym, task, "class ModelNew: pass", checked_flops=1e4).status != "invalid_request"
+
+
+SQUARE = """
+import torch
+N = 1024
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.triu(x) * 2
+def get_inputs():
+    return [torch.randn(N, N)]
+"""
+SQUARE_NEW = """
+import torch, triton, triton.language as tl
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        kept = tl.where(at >= row, tl.load(x + row * n + at, at < n, 0.0), 0.0)
+        tl.store(out + row * n + at, kept * 2.0, at < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        n, out = x.shape[0], torch.empty_like(x)
+        rows[(n,)](x, out, n, BLOCK=256)
+        return out
+"""
+
+
+def test_square_matrices_may_be_taken_for_square(gym):
+    """Rows and columns of one name were shortened apart, and KernelBench's first problem was wrong for many."""
+    task = Task(id="square", reference=SQUARE)
+    verdict = gym.grade(task, SQUARE_NEW, **TERMS)
+    assert verdict.is_correct and verdict.speedup is not None and verdict.checked_at.changed.keys() == {"N"}
+    [note] = [finding for finding in verdict.findings if finding.kind == "hard_coded_shape"]
+    assert note.severity == "note" and note.message.startswith(
+        "Right only where the task's equal sizes are equal: wrong at"
+    )
+    free = gym.grade(task.model_copy(update={"shapes": "free"}), SQUARE_NEW, **TERMS)
+    assert free.status == "incorrect"
+    wrong = gym.grade(task, SQUARE_NEW.replace("kept * 2.0", "kept * 2.1"), **TERMS)
+    assert wrong.status == "incorrect" and "x.shape[0]" in wrong.checked_at.changed

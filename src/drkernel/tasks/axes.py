@@ -155,6 +155,10 @@ Axis = tuple[int, int]
 """(which tensor, which dimension)"""
 
 
+TOGETHER = "# equal sizes stay equal"
+"""ends a reference in which one size of several axes is shortened along all of them"""
+
+
 @dataclass(frozen=True)
 class Knob:
     """A size in the text that can be changed."""
@@ -283,7 +287,9 @@ class SizedSource:
 
         Places that no place can do without are one knob together.
         """
-        if not knob.inputs_only or len(knob.axes) < 2 or self._scales_as_one(knob) or self._is_structured(knob):
+        if self.source.rstrip().endswith(TOGETHER) or not knob.inputs_only or len(knob.axes) < 2:
+            return []
+        if self._scales_as_one(knob) or self._is_structured(knob):
             return []
         name = knob.label
         places = [place for place in names_in(self.source, "get_inputs") if place.label == name] or [*knob.literals]

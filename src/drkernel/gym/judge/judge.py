@@ -61,6 +61,7 @@ from drkernel.gym.judge.own_sizes import (
     chosen_to_check,
     chosen_to_time,
     places_of_weights,
+    with_equal_sizes,
 )
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.languages import recognise
@@ -102,9 +103,12 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
     again would change nothing (a reference that does not load, a device that is not here), else ``infra_error`` (a
     sandbox that does not start).
     """
-    return with_co_judge(
-        _on_one_device(request, factory, budget), request, lambda other: _on_one_device(other, factory, budget)
-    )
+
+    def grade(one: EvalRequest) -> Verdict:
+        first = _on_one_device(one, factory, budget)
+        return with_equal_sizes(first, one, lambda other: _on_one_device(other, factory, budget))
+
+    return with_co_judge(grade(request), request, grade)
 
 
 def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | None) -> Verdict:

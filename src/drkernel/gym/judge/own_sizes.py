@@ -8,7 +8,7 @@ did nothing that was not right in a call with data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,12 +36,12 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.task import sized_reference
-from drkernel.tasks.axes import size_literals
+from drkernel.tasks.axes import TOGETHER, size_literals
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import Sizing, own_source, thin_sizing, thin_sizings
-from drkernel.verdict import Finding, Profile, Sizes
+from drkernel.verdict import Finding, Profile, Sizes, Verdict
 
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
 """limits of a call that only shows that a kernel is correct"""
@@ -95,6 +95,23 @@ def chosen_to_check(request: EvalRequest) -> Chosen:
             "Give the task a size profile, shrink the numbers in the reference's module, or raise 'checked_flops'"
         )
     return _of_sizing(sizing)
+
+
+def with_equal_sizes(verdict: Verdict, request: EvalRequest, evaluate: Callable[[EvalRequest], Verdict]) -> Verdict:
+    """The verdict; of an answer that is wrong where one size of several axes was shortened apart, the verdict at sizes
+    that stay equal, if it is right there: ``N x N`` matrices may be taken for square."""
+    task, at = request.task, verdict.checked_at
+    apart = at is not None and any(".shape[" in label for label in at.changed) and task.shapes != "free"
+    if not apart or verdict.status not in ("incorrect", "runtime_error"):
+        return verdict
+    task = task.model_copy(update={"reference": f"{task.reference.rstrip()}\n{TOGETHER}\n"})
+    second = evaluate(request.model_copy(update={"task": task}))
+    seconds = {"seconds": verdict.seconds + second.seconds}
+    if not second.is_correct:
+        return verdict.model_copy(update=seconds)
+    message = f"Right only where the task's equal sizes are equal: wrong at {', '.join(at.inputs) if at else ''}"
+    found = (*second.findings, Finding(kind="hard_coded_shape", severity="note", message=message))
+    return second.model_copy(update={"findings": found if task.shapes == "noted" else second.findings, **seconds})
 
 
 def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
