@@ -41,6 +41,6 @@ def moved_in_loops(ptx: str, folder: Path) -> int:
 )
 def test_what_accumulators_spill_is_what_is_recorded(rows: int, cols: int, warps: int, tmp_path: Path) -> None:
     """ptxas keeps 128 accumulators a thread, and moves some of 256 and most of 512 in every round."""
-    found = moved_in_loops(text_for_target(H200, product_of(rows, cols), warps, 3, "ptx"), tmp_path)
+    found = moved_in_loops(text_for_target(H200, product_of(rows, cols), {"num_warps": warps}, "ptx"), tmp_path)
     recorded = MOVED[rows, cols, warps]
     assert 0.9 * recorded <= found <= 1.1 * recorded  # another Triton's ptxas may differ a little

@@ -176,6 +176,9 @@ def test_the_targets_texts_are_compiled_when_they_are_asked_for(dev):
     kernel = add_kernel.warmup(torch.float32, torch.float32, torch.float32, 1000, BLOCK=256, grid=(4,))
     assert "ttg.num-warps" in kernel.asm["ttgir"]
     assert ".entry add_kernel" in kernel.asm["ptx"] and kernel.asm["ptx"] is kernel.asm["ptx"]
+    options = {"arch": "sm80", "maxnreg": 40}
+    chosen = add_kernel.warmup(torch.float32, torch.float32, torch.float32, 1000, BLOCK=256, grid=(4,), **options)
+    assert "cuda:80" in chosen.asm["ttgir"] and ".maxnreg 40" in chosen.asm["ptx"]
     with pytest.raises(UnsupportedOp, match="cubin"):
         kernel.asm["cubin"]
     with pytest.raises(KeyError, match="amdgcn"):

@@ -252,8 +252,8 @@ class DeviceLink:
         """(owner, name, value) of what host code would find without this device"""
         self.trials: Callable[[Any], AbstractContextManager[None]] = nullcontext
         """a block in which kernels are launched only to be timed: for "tuning", or as a "benchmark" """
-        self.text_of_stage: Callable[[str, int, int, str], str] | None = None
-        """a kernel's text at a stage of the target's compiler, by TTIR, warps, pipeline stages and the stage's name"""
+        self.text_of_stage: Callable[[str, dict[str, Any], str], str] | None = None
+        """a kernel's text at a stage of the target's compiler, by TTIR, the backend's options and the stage's name"""
         self._known: weakref.WeakValueDictionary[int, DeviceTensor] = weakref.WeakValueDictionary()
         self._owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
 

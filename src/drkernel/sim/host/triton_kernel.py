@@ -160,18 +160,18 @@ BINARIES = ("cubin", "hsaco")
 
 
 class _Assembly(dict[str, Any]):
-    """The texts of a kernel by stage; those of the target are compiled when they are asked for."""
+    """The texts of a kernel by stage; those of the target are compiled when asked for, with the backend's options."""
 
-    def __init__(self, ttir: str, num_warps: int, num_stages: int):
+    def __init__(self, ttir: str, options: dict[str, Any]):
         super().__init__(ttir=ttir)
-        self._settings = num_warps, num_stages
+        self._options = options
 
     def __missing__(self, stage: str) -> Any:
         compiles = _active_driver().link.text_of_stage
         if compiles is None or stage in BINARIES:
             raise UnsupportedOp(f"kernels on the simulated device have no {stage!r}: they run as Triton's own IR")
         try:
-            self[stage] = compiles(self["ttir"], *self._settings, stage)
+            self[stage] = compiles(self["ttir"], self._options, stage)
         except TargetCompileError as error:
             raise (KeyError(stage) if error.kind == "KeyError" else error) from None
         return self[stage]
@@ -215,7 +215,8 @@ class SimKernel:
         self.src = src
         self.name = _name_in(text) or src.name
         self.hash = hashlib.sha256(text.encode()).hexdigest()
-        self.asm: dict[str, Any] = _Assembly(text, int(options.num_warps), int(options.num_stages))
+        plain = {name: value for name, value in vars(options).items() if isinstance(value, bool | int | float | str)}
+        self.asm: dict[str, Any] = _Assembly(text, plain)
         self.metadata = _Metadata(self, options, target)
         self.metadata_group: dict[str, Any] = {}
         self.function = None

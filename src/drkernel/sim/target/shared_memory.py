@@ -284,13 +284,12 @@ def _compiled(ttir: str, spec: GPUSpec, options: dict[str, Any], **further: str)
     return answer
 
 
-def text_for_target(spec: GPUSpec, ttir: str, num_warps: int, num_stages: int, stage: str) -> str:
-    """Return a kernel as a stage of the compiler leaves it: "ttgir", "llir", and "ptx" or "amdgcn".
+def text_for_target(spec: GPUSpec, ttir: str, options: dict[str, Any], stage: str) -> str:
+    """Return a kernel, with the backend's ``options``, as a stage leaves it: "ttgir", "llir", and "ptx" or "amdgcn".
 
     Raises:
         TargetCompileError: the compiler's own error, ``KeyError`` among them for a stage that the target lacks.
     """
-    options = {"num_warps": num_warps, "num_stages": num_stages}
     return str(_compiled(ttir, spec, options, stage=stage)["text"])
 
 
