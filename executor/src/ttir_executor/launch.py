@@ -204,7 +204,7 @@ _WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {
     Kind.ASSERT: ("assert", "error", "device assertion failed"),
     Kind.RACE_LANES: ("race", "error", "two elements of one store go to the same bytes with different values"),
     Kind.DIVISION: ("division_by_zero", "warning", "integer division by zero"),
-    Kind.HINT: ("false_hint", "warning", "tl.multiple_of and tl.max_contiguous do not hold for an access"),
+    Kind.HINT: ("false_hint", "warning", "tl.multiple_of or tl.max_contiguous does not hold"),
 }
 
 

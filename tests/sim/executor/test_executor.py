@@ -199,6 +199,21 @@ def test_hints_that_do_not_hold() -> None:
 
 
 @triton.jit
+def hinted_scalar_kernel(x, out, step, BLOCK: tl.constexpr):
+    first = tl.multiple_of((1 - tl.program_id(0)) * step, 12)
+    out += tl.program_id(0) * BLOCK
+    tl.store(out + tl.arange(0, BLOCK), tl.load(x + 24 + first + tl.arange(0, BLOCK)))
+
+
+def test_a_scalar_that_is_no_multiple_of_what_is_said() -> None:
+    x = torch.zeros(112)
+    with executing(ALL) as log:
+        for programs, step in ((1, 24), (4, 12), (2, 6)):
+            hinted_scalar_kernel[(programs,)](x, torch.zeros(256), step, BLOCK=64)
+    assert [[one.kind for one in result.findings] for result in log.results] == [[], [], ["false_hint"]]
+
+
+@triton.jit
 def scattered_kernel(x, out, SHARE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(out + at // SHARE, tl.load(x + at))

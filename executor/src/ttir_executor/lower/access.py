@@ -481,10 +481,13 @@ def _hinted(pointer: Value, size: int) -> int:
     base, offset = (operand.op for operand in op.operands)
     if base is None or base.name != "tt.splat" or offset is None:
         return 0
-    said = [
-        re.fullmatch(r"dense<(\d+)>", offset.attrs.get(f"tt.{name}", "")) for name in ("contiguity", "divisibility")
-    ]
-    return min(16 // size, *(int(one[1]) if one is not None else 0 for one in said))
+    return min(16 // size, hint(offset, "contiguity"), hint(offset, "divisibility"))
+
+
+def hint(op: Op, name: str) -> int:
+    """What source code says of a value with one axis, or none; 0 where it says nothing."""
+    said = re.fullmatch(r"dense<(\d+)>", op.attrs.get(f"tt.{name}", ""))
+    return int(said[1]) if said is not None else 0
 
 
 def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:

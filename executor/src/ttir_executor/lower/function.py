@@ -278,6 +278,8 @@ class Lowering:
         if not isinstance(result, Uni):
             raise TTIRError(f"{op.name} gives no scalar")
         self.env[value] = result
+        if (multiple := access.hint(op, "divisibility")) and result.ty.startswith("i"):
+            self.note_multiple(op, result, multiple)
 
     # ---- buffers
 
@@ -374,6 +376,14 @@ class Lowering:
         site = self.site(op, None)  # in every build: programs of one launch that are not examined share its tables
         if self.checked:
             self.note_unless(self.e.bin("icmp ne", divisor.ty, divisor.val, "0"), Kind.DIVISION, site)
+
+    def note_multiple(self, op: Op, value: Uni, multiple: int) -> None:
+        """Record a scalar that is no multiple of what ``tl.multiple_of`` says: a GPU may move what lies beside."""
+        site = self.site(op, None)  # in every build, as above
+        if self.checked:
+            wide = value.val if value.ty == "i64" else self.e.cast("sext", value.ty, value.val, "i64")
+            rest = self.e.bin("srem", "i64", wide, str(multiple))
+            self.note_unless(self.e.bin("icmp eq", "i64", rest, "0"), Kind.HINT, site)
 
     def note_unless(self, fine: str, kind: Kind, site: int) -> None:
         """Record a finding where a flag is off."""
