@@ -73,12 +73,17 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     """
     from triton._C.libtriton import ir
     from triton.compiler import make_backend
+    from triton.compiler.compiler import filter_traceback
 
     backend = make_backend(target)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    module = _make_ir(src, target, options, backend, context)
+    try:
+        module = _make_ir(src, target, options, backend, context)
+    except Exception as error:
+        filter_traceback(error)  # users see their own lines, as Triton shows them
+        raise
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
