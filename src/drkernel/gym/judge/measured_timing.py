@@ -92,11 +92,15 @@ def median_seconds(blocks: Sequence[Block], *, by_clock: bool = True) -> float:
     return max(by_events, float(np.median([block.share for block in blocks]))) if by_clock else by_events
 
 
+def clock_noise(reference: Sequence[Block]) -> float:
+    """By how much a call's share of the judge's time ever differs from events that nobody forges."""
+    return max(abs(block.share - float(np.median(block.samples))) for block in reference)
+
+
 def clock_decides(reference: Sequence[Block], candidate: Sequence[Block]) -> bool:
     """Whether the judge's clock says more than the candidate's events, which may be forged for any calls, by more than
-    it ever differs from the reference's, which nobody forges."""
-    noise = max(abs(block.share - float(np.median(block.samples))) for block in reference)
-    return median_seconds(candidate) > median_seconds(candidate, by_clock=False) + noise
+    its noise."""
+    return median_seconds(candidate) > median_seconds(candidate, by_clock=False) + clock_noise(reference)
 
 
 def speedup_interval(
@@ -139,7 +143,7 @@ def _resampled_medians(
     return np.maximum(medians, np.median(shares[chosen[:, :, 0]], axis=1)) if by_clock else medians
 
 
-def clocks_disagree(blocks: Sequence[Block]) -> float | None:
+def clocks_disagree(blocks: Sequence[Block], noise: float = 0.0) -> float | None:
     """Return how many times longer the host's clock says than the device's, when launching does not explain the
     difference.
 
@@ -150,7 +154,7 @@ def clocks_disagree(blocks: Sequence[Block]) -> float | None:
     ratios = []
     for block in blocks:
         device = sum(block.device_seconds)
-        wall = block.wall_seconds - len(block.device_seconds) * HOST_OVERHEAD_S
+        wall = block.wall_seconds - len(block.device_seconds) * max(HOST_OVERHEAD_S, noise)
         ratios.append(0.0 if wall <= 0 else wall / device if device > 0 else float("inf"))
     if not ratios:
         return None
@@ -510,7 +514,7 @@ def _conclude(pairs: _Pairs, profile: Profile, reference_profile: Profile, setti
         reference_timing=_timing(name, reference_seconds, theirs),
         speedup=speedup_interval(theirs, ours, seed=pairs.side.seeds("bootstrap") % 2**32),
     )
-    disagreement = clocks_disagree(ours)
+    disagreement = clocks_disagree(ours, clock_noise(theirs))
     if disagreement is not None:
         found.findings.append(show.clock_disagreement(disagreement))
     spec = spec_called(gpu_name(settings.place))
