@@ -395,6 +395,8 @@ def _tuned(settings: EvalSettings, factory: OpensSessions) -> str:
 def _together(settings: EvalSettings, factory: OpensSessions) -> str:
     """Cards that work at once take as long as each alone: no shared clock, power or host is in a time."""
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if len(cards) == 1:
+        return "one card"
 
     def seconds(card: str) -> float:
         verdict = _verdict(settings, factory, _DOUBLE, _TRITON, device=card, co_judge="off")
@@ -404,7 +406,7 @@ def _together(settings: EvalSettings, factory: OpensSessions) -> str:
 
     alone = [seconds(card) for card in cards]
     with ThreadPoolExecutor(len(cards)) as pool:
-        together = list(pool.map(seconds, cards)) if len(cards) > 1 else alone
+        together = list(pool.map(seconds, cards))
     said = ", ".join(f"{c} {a * 1e6:.1f} and {t * 1e6:.1f} us" for c, a, t in zip(cards, alone, together, strict=True))
     if any(abs(t / a - 1) > LINEAR for a, t in zip(alone, together, strict=True)):
         raise _Failed(f"alone and together: {said}")

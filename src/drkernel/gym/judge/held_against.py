@@ -178,12 +178,9 @@ def _of_inputs(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterato
     for name, before in one.seen.read.items():
         here, there = own.seen.share(name), one.seen.share(name)
         grown = own.seen.read.get(name, 0.0) / before if before else 1.0
-        if here < slack * there and (asked is None or grown < SLACK * asked):
-            least = _expected(
-                {each.seen.sizes[name]: each.seen.read.get(name, 0.0) for each in same}, own.seen.sizes[name]
-            )
-            if least is None or here < least:
-                yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
+        least = _least_share(own, name, [(each.seen.sizes, {name: each.seen.share(name)}) for each in same])
+        if here < slack * there and (asked is None or grown < SLACK * asked) and here < least:
+            yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
     for name in sorted(own.seen.written - one.seen.written):
         yield f"{name} is written into, which it was not where it was checked"
 
@@ -194,7 +191,6 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
     for signature, launched in own.seen.launched.items():
         before = one.seen.launched[signature]
         parts = [(each.seen.sizes, each.seen.launched[signature].shares) for each in same]
-
         least = {name: _least_share(own, name, parts) for name in before.shares}
         yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
         yield from _of_results(own, launched, one, before)
