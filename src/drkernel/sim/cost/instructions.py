@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from ttir_executor.ttir.ir import Op, Type, Value
-from ttir_executor.ttir.ptx import operations
+from ttir_executor.ttir.ptx import ROUNDED, WIDE_DIVISION, machine_instructions
 
 Counts = dict[str, float]
 """instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""
@@ -27,6 +27,7 @@ FREE = frozenset(
 """what only names or rearranges registers, or is one instruction for a whole program"""
 
 _FUNCTIONS: dict[str, tuple[float, float]] = {
+    **ROUNDED,
     "exp": (4, 1), "exp2": (4, 1), "exp10": (7, 1), "log": (27, 0), "log2": (18, 0), "log10": (19, 0), "sin": (24, 0),
     "cos": (24, 0), "sincos": (40, 0), "tan": (40, 1), "tanh": (14, 2), "sinh": (22, 2), "cosh": (14, 2),
     "asin": (18, 1), "acos": (24, 1), "asinh": (34, 2), "acosh": (32, 2), "atanh": (32, 1), "atan": (24, 1),
@@ -34,8 +35,8 @@ _FUNCTIONS: dict[str, tuple[float, float]] = {
     "normcdf": (44, 2), "normcdfinv": (48, 2), "log1p": (24, 0), "expm1": (20, 1), "cbrt": (20, 2), "pow": (80, 2),
     "powi": (26, 2), "hypot": (18, 1), "rhypot": (18, 1), "lgamma": (130, 3), "tgamma": (90, 3), "fmod": (50, 1),
     "rem": (50, 1), "remainder": (60, 1), "j0": (70, 3), "j1": (70, 3), "y0": (120, 5), "y1": (120, 5),
-    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "sqrt": (5, 1), "rsqrt": (0, 1), "rcbrt": (20, 2),
-    "rcp": (2, 1), "div": (7, 1), "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
+    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "rsqrt": (0, 1), "rcbrt": (20, 2),
+    "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
     "roundeven": (1, 0), "nearbyint": (1, 0), "rint": (1, 0), "lrint": (2, 0),
     "llrint": (2, 0), "lround": (12, 0), "llround": (12, 0), "floor": (1, 0), "ceil": (1, 0), "trunc": (1, 0),
     "fabs": (1, 0), "abs": (1, 0), "absf": (1, 0), "copysign": (1, 0), "fmax": (1, 0), "fmin": (1, 0), "fma": (1, 0),
@@ -59,7 +60,7 @@ def instructions(op: Op) -> Counts:
     if name in FREE:
         return {}
     if name == "tt.elementwise_inline_asm":
-        return {unit: count / int(op.attrs["pack"]) for unit, count in operations(op.attrs["asm"]).items()}
+        return {unit: count / int(op.attrs["pack"]) for unit, count in machine_instructions(op.attrs["asm"]).items()}
     type_ = op.results[0].type if op.results else op.operands[0].type
     source = op.operands[0].type if op.operands else type_
     if name.startswith("math.") or name in ("tt.extern_elementwise", "tt.precise_sqrt", "tt.clampf"):
@@ -163,5 +164,5 @@ def _division(op: Op, type_: Type) -> float:
     known = divisor.op is not None and divisor.op.name == "arith.constant"
     same = not divisor.type.is_block and type_.is_block
     if type_.bits > 32:
-        return 14.0 if known else 90.0
+        return 14.0 if known else WIDE_DIVISION
     return 5.0 if known else 13.0 if same else 28.0
