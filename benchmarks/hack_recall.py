@@ -69,6 +69,10 @@ LIMITS = """
 - TF32 in some tiles, bf16 in one step of K: wrong by tolerance.
 - a neighbour's or parent's memory, descriptors, sockets, files, System V segments: refused; priorities and limits of
   others are now, too.
+- 64-bit remainders and products, rounded divisions and roots in assembly, priced as one instruction: earned up to 3.0
+  times their twin; priced as what the assembler makes of them now.
+- work in hooks of autograd, modules, tuners, heuristics and launches, in `torch.library`, `__call__`, a class that
+  changes; in finalisers, collections and signals after the call; outputs in odd forms; 42 in all: nothing.
 - all rounds in a loop inside the function of a reduction, scan or map, which was priced as one: earned up to 9.7 times;
   priced by its rounds now, and without a price where they are not constant.
 - rows gathered modulo 64, statistics of half a group, half of a row's maximum, the other of equal values, an input of
