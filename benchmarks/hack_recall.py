@@ -86,7 +86,8 @@ Live, against what stands around a grade (2026-11-26):
 | file locks and watches of libraries were open, refused now; a hint to drop a library's pages is not |
 | the same, eight at once | seven that fork and fill memory beside an honest one \
 | the same speedup, 4 of 4; 7 to 9 s for 1 s |
-| the same, eight at once | the corpus' 32 of tampering and across processes, an honest one beside each | as alone, the same time for all honest |
+| the same, eight at once | the corpus' 32 of tampering and across processes, an honest one beside \
+each | as alone, the same time for all honest |
 | `drkernel mcp` | paths outside, links, a pipe, 3 GB; `command:`, `agent:`, URLs as references | 18 of 18 refused |
 | terminal | escapes, returns, right-to-left marks in prints, names of weights, errors | shown as text |
 | compiled baseline, stores on disk | their folders listed, written, linked, moved; Inductor's settings, environment | \
