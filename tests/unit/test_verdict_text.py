@@ -1,9 +1,13 @@
 """Untrusted text in a verdict: nothing in it is obeyed by a terminal."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from drkernel.gym.feedback import quote_line
 from drkernel.gym.judge.judge import storable
+from drkernel.report.verdict import profile_table
 from drkernel.verdict import CandidateError, Finding, Profile, ProfileRow
 
 FORGED = "\x1b[2J\x1b[H\x1b[32mCORRECT 9.99x\x1b[0m\r"
@@ -44,3 +48,16 @@ def test_plain_text_is_left_as_it_is() -> None:
 
 def test_a_quoted_line_of_the_source_is_shown_and_not_obeyed() -> None:
     assert "\x1b" not in quote_line(f"x = 1  # {FORGED}", 1)
+
+
+def test_a_long_profile_says_how_many_rows_it_leaves_out_and_their_time() -> None:
+    rows = tuple(
+        ProfileRow(name=f"op{k}", owner="library", calls=1, seconds=1e-6 * (k + 1), share=0.1) for k in range(13)
+    )
+    console = Console(width=120, file=io.StringIO())
+    console.print(
+        profile_table(Profile(kind="modelled", device="sim:h200", rows=rows, total_seconds=1.0, elapsed_seconds=1.0))
+    )
+    *shown, last = console.file.getvalue().rstrip().splitlines()  # type: ignore[attr-defined]
+    assert len(shown) == 10 and "op12" in shown[0] and "op3 " in shown[-1]
+    assert "3 more" in last and "6.00 us" in last

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from drkernel import sim
+from drkernel.sim.gpu import random_numbers
+from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.host.tensor import DeviceTensor
-from drkernel.sim.wire.commands import UnsupportedOp
+from drkernel.sim.wire.commands import ProtocolError, UnsupportedOp
 
 
 @pytest.fixture
@@ -353,3 +355,13 @@ def test_tensors_outlive_the_device_quietly():
         x + 1
     del x, graph
     gc.collect()
+
+
+def test_a_script_gets_as_many_generators_as_the_device_keeps(monkeypatch):
+    monkeypatch.setattr(random_numbers, "MAX_GENERATORS", 3)
+    numbers = DeviceRandom()
+    drawn = [torch.rand(2, generator=numbers.generator(k)) for k in range(3)]
+    assert all(torch.equal(one, drawn[0]) for one in drawn) and numbers.generator(2) is numbers.generator(2)
+    for number in (3, -1):
+        with pytest.raises(ProtocolError, match="at most 3"):
+            numbers.generator(number)

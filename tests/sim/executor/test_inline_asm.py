@@ -16,6 +16,7 @@ import triton.language as tl
 
 from drkernel import sim
 from launches import fresh, launch
+from ttir_executor import launch as executor
 from ttir_executor.ttir.ir import UnsupportedTTIR
 from ttir_executor.ttir.ptx import machine_instructions, operations, read_ptx
 
@@ -470,6 +471,20 @@ def test_programmatic_dependent_launch_and_special_registers() -> None:
         again = torch.zeros(400, dtype=torch.int64, device="cuda")
         where_and_when[(200,)](where, again)
         assert again.tolist() == times  # a clock tells the order, never how long the simulation takes
+
+
+def test_a_clock_never_stands_still_or_goes_back_within_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(executor, "_WORTH_THREADS", 0.0)
+    programs = 5000  # so many that a part of them is examined and the rest not
+    with sim.device("h100"):
+        where, when = (
+            torch.zeros(programs, dtype=torch.int32).cuda(),
+            torch.zeros(2 * programs, dtype=torch.int64).cuda(),
+        )
+        where_and_when[(programs,)](where, when)
+        times = when.view(programs, 2).cpu()
+    assert (times[:, 0] < times[:, 1]).all() and len(times.unique()) == 2 * programs
 
 
 def test_numbers_in_all_bases_of_ptx() -> None:

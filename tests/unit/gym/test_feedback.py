@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkernel.gym.feedback import feedback, times, told_apart
+from drkernel.gym.feedback import feedback, percent, times, told_apart
 from drkernel.verdict import (
     CandidateError,
     Correctness,
@@ -236,3 +236,10 @@ def test_two_numbers_are_told_apart(actual, expected, texts):
 
 def test_a_small_speedup_is_not_zero():
     assert [times(value) for value in (1.234, 0.5, 0.0031, 0.0)] == ["1.23", "0.50", "0.0031", "0.00"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0%"), (0.004, "<1%"), (0.5, "50%"), (0.996, ">99%"), (1.0, "100%"), (float("nan"), "?%")]
+)
+def test_a_percentage_is_whole_only_when_the_share_is(share, text):
+    assert percent(share) == text

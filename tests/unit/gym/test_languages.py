@@ -64,6 +64,11 @@ FOREIGN = {
         + MODEL.format(body="return ext.load_inline('m', 's').run(x)"),
     ),
     "cuda beside triton, always built": ("cuda", KERNEL + CUDA + MODEL.format(body="return module.run(x)")),
+    "cuda under a condition": (
+        "cuda",
+        "import torch\nfrom torch.utils.cpp_extension import load_inline\nif torch.version.cuda:\n"
+        "    m = load_inline('m', 's')\n" + MODEL.format(body="return m.run(x)"),
+    ),
     "cuda beside triton, built by a function called at once": (
         "cuda",
         KERNEL

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.gym.runner.values import pack, unpack
-from drkernel.gym.session.base import plain_of
+from drkernel.gym.session.base import MAX_OUTPUTS, claims_of, plain_of
 from drkernel.sim.wire.commands import ProtocolError
 
 plain = st.recursive(
@@ -116,3 +116,18 @@ def test_a_number_among_outputs_is_taken(value):
 def test_what_is_no_number_among_outputs_is_refused(value):
     with pytest.raises(ValueError, match="is no number"):
         plain_of(pack(value)[0])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "cause"),
+    [
+        ({"handle": 1}, "a list of objects"),
+        ([{"handle": 1}, 2], "a list of objects"),
+        ([{"handle": True}], "63 bits"),
+        ([{"handle": 1 << 63}], "63 bits"),
+        ([{"handle": None}] * (MAX_OUTPUTS + 1), "more than"),
+    ],
+)
+def test_outputs_that_a_runner_claims_are_checked_for_form(outputs, cause):
+    with pytest.raises(ValueError, match=cause):
+        claims_of({"outputs": outputs})

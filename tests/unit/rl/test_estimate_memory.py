@@ -82,6 +82,14 @@ def test_sharding_and_recomputation_pay_for_dense_masks():
     assert estimate(plain, ranks=2).memory["attention masks"] == 3 * micro**2
 
 
+def test_recomputation_keeps_a_layer_in_four_and_its_input_alone():
+    plain = recipe("fp32", "same")
+    policy = plain.policy.model_copy(update={"checkpoint_activations": True})
+    kept, hidden, mlp = estimate(plain.model_copy(update={"policy": policy})), POCKET["hidden"], POCKET["mlp"]
+    share = (4 * hidden + 3 * mlp) / (34 * hidden + 3 * mlp) / 4
+    assert kept.memory["activations"] == pytest.approx(share * estimate(plain).memory["activations"])
+
+
 def test_a_run_that_never_evaluates_needs_no_sampler_for_it():
     silent = recipe("bf16", "bf16")
     off = silent.evaluation.model_copy(update={"final_tasks": 0})
