@@ -54,6 +54,11 @@ class Answer:
     """of the block, or of the tile's edge"""
     warps: int | None
 
+    @property
+    def fast(self) -> bool:
+        """Whether it is right and 1.2 times as fast as PyTorch."""
+        return self.correct and (self.speedup or 0.0) >= 1.2
+
     @staticmethod
     def of(turn: dict[str, Any]) -> Answer:
         """Read a turn of a row of ``samples.jsonl``."""
@@ -74,7 +79,7 @@ class Finished:
     summary: dict[str, Any]
     evaluations: list[dict[str, Any]]
     steps: list[dict[str, Any]]
-    answers: dict[str, list[Answer]]
+    conversations: dict[str, list[list[Answer]]]
     """answers to held-out tasks, ``before`` and ``after`` RL"""
 
     @staticmethod
@@ -85,12 +90,21 @@ class Finished:
         summary = json.loads((directory / "summary.json").read_text())
         rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
         evaluations = [json.loads(line) for line in (directory / "eval.jsonl").read_text().splitlines()]
-        answers: dict[str, list[Answer]] = {"before": [], "after": []}
+        conversations: dict[str, list[list[Answer]]] = {"before": [], "after": []}
         for line in (directory / "samples.jsonl").read_text().splitlines():
             if (row := json.loads(line))["split"] == "heldout":
-                answers["after" if row["step"] else "before"] += [Answer.of(turn) for turn in row["turns"]]
+                conversations["after" if row["step"] else "before"].append(list(map(Answer.of, row["turns"])))
         steps = [row for row in rows if row["stage"] == "rl"]
-        return Finished(directory.name, summary, evaluations, steps, answers)
+        return Finished(directory.name, summary, evaluations, steps, conversations)
+
+    def answers(self, label: str) -> list[Answer]:
+        """All answers, whatever their turn."""
+        return [answer for turns in self.conversations[label] for answer in turns]
+
+    def mended(self, label: str) -> str:
+        """Of first answers that are wrong or below 1.2 times PyTorch's speed, how many the last answer mends."""
+        bad = [turns[-1].fast for turns in self.conversations[label] if not turns[0].fast]
+        return f"{sum(bad)} of {len(bad)}" + (f", {100 * statistics.mean(bad):.0f}%" if bad else "")
 
     def evaluation(self, label: str) -> dict[str, Any]:
         """The last evaluation with a label."""
@@ -107,19 +121,21 @@ def spread(values: Sequence[float]) -> str:
 
 
 def seed_table(runs: Sequence[Finished]) -> list[str]:
-    """Held-out fast_1.2 of every seed, after the last turn and at the best turn, and what the run cost."""
+    """Held-out fast_1.2 of every seed, of last and first answers, what second answers mend, and what the run cost."""
     lines = [
-        "| run | before | after | gain | best turn: before | after | RL steps | evaluations | tokens | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| run | before | after | gain | first answers after | mended before | after | right before | after "
+        "| RL steps | evaluations | tokens | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for run in runs:
         before, after = (run.evaluation(label) for label in ("before", "after"))
         last = [100 * row["fast_1.2"] for row in (before, after)]
-        best = [100 * row["best"][-1]["fast_1.2"] for row in (before, after)]
+        right = [100 * run.summary[label]["fast_0"] for label in ("before", "after")]
         summary = run.summary
         lines.append(
             f"| {run.name} | {last[0]:.1f}% | {last[1]:.1f}% | {last[1] - last[0]:+.1f} "
-            f"| {best[0]:.1f}% | {best[1]:.1f}% "
+            f"| {100 * after['per_turn'][0]['fast_1.2']:.1f}% | {run.mended('before')} | {run.mended('after')} "
+            f"| {right[0]:.1f}% | {right[1]:.1f}% "
             f"| {summary['steps']['rl']} | {summary['evaluations']} | {summary['tokens']} "
             f"| {summary['seconds'] / 60:.1f} |"
         )
@@ -161,7 +177,7 @@ def shares(
     """Return the percentage of the answers that ``of`` selects by the value of ``key``, mean over seeds."""
     found: defaultdict[Any, float] = defaultdict(float)
     for run in runs:
-        kept = [key(answer) for answer in run.answers[label] if of(answer)]
+        kept = [key(answer) for answer in run.answers(label) if of(answer)]
         for value, count in Counter(kept).items():
             found[value] += 100 * count / len(kept) / len(runs)
     return found
@@ -226,7 +242,7 @@ def plot_choices(path: Path, runs: Sequence[Finished]) -> None:
     figure, panels = plt.subplots(2, 3, figsize=(12.8, 6.4))
     for label, color in (("before", "tab:gray"), ("after", "tab:blue")):
         for run in runs:
-            speedups = sorted(one.speedup if one.correct and one.speedup else 0.0 for one in run.answers[label])
+            speedups = sorted(one.speedup if one.correct and one.speedup else 0.0 for one in run.answers(label))
             above = [100 * (1 - rank / len(speedups)) for rank in range(len(speedups))]
             panels[0, 0].step(speedups, above, color=color, alpha=0.7, label=label if run is runs[0] else None)
     panels[0, 0].set(xlabel="speedup p", ylabel="answers at least p times as fast (%)", xlim=(0, 5), ylim=(0, 100))
@@ -298,7 +314,8 @@ def main() -> None:
         "",
         *seed_table(runs),
         "",
-        "Figures are those after the last turn; minutes are wall time of the whole run.",
+        "Figures are those after the last turn; *mended* are first answers that are wrong or slower than 1.2x and "
+        "have a last answer that is neither; minutes are wall time of the whole run.",
         "",
         *mean_table(runs),
         "",

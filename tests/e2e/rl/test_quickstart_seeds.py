@@ -70,3 +70,5 @@ def test_speedups_and_launches_are_counted_before_and_after(tmp_path):
     ):
         assert row in table, row
     assert "128" not in table and (tmp_path / "quickstart_choices.png").stat().st_size > 1000
+    page = (tmp_path / "quickstart.md").read_text()
+    assert "| 0 of 1, 0% | 1 of 1, 100% | 50.0% |" in page  # of the second run: a slow answer before a fast one
