@@ -25,6 +25,19 @@ class ModelNew(nn.Module):
         return self.linear(x) * scale, x.sum(), self.calls.clone()
 """
 
+FILL = """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def fill(out_ptr, N: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, N), 7.0)
+class ModelNew:
+    def __call__(self):
+        out = torch.empty(16, device="cuda")
+        fill[(1,)](out, N=16)
+        return out
+"""
+
 
 @pytest.fixture
 def session(open_session):
@@ -158,24 +171,25 @@ class ModelNew:
 
 
 def test_interference_is_for_one_call_and_poison_stays(session):
-    source = """
-import torch, triton
-import triton.language as tl
-@triton.jit
-def fill(out_ptr, N: tl.constexpr):
-    tl.store(out_ptr + tl.arange(0, N), 7.0)
-class ModelNew:
-    def __call__(self):
-        out = torch.empty(16, device="cuda")
-        fill[(1,)](out, N=16)
-        return out
-"""
-    session.load(source, [], {}, seed=0)
+    session.load(FILL, [], {}, seed=0)
     assert session.call([]).outputs[0].value.tolist() == [7] * 16
     skipped = session.call([], interference="skip", poison="zero")
     assert skipped.outputs[0].value.tolist() == [0] * 16 and skipped.record.launches[0].name == "fill"
     assert session.call([]).outputs[0].value.tolist() == [7] * 16
     assert session.call([], interference="skip").outputs[0].value.tolist() == [0] * 16
+
+
+def test_a_kernels_text_is_the_same_in_all_sessions(open_session):
+    """The judge looks up by it what it knows of a kernel, and a candidate does not learn from it which session it is
+    in."""
+    kernels = []
+    for _ in range(2):
+        with open_session() as session:
+            session.record()
+            session.load(FILL, [], {}, seed=0)
+            session.call([])
+            kernels.append(session.tape().kernels)
+    assert kernels[0] == kernels[1] and 'loc("candidate.py"' in str(*kernels[0].values())
 
 
 def test_outputs_that_change_later_are_known(session):

@@ -195,12 +195,15 @@ class CompileError(Exception):
 
 
 def _import(path: str) -> Any:
-    """Import the candidate as a module of its own."""
+    """Import the candidate as a module of its own, whose file is named alike in all sessions: a kernel's text has that
+    name in it, and what is known of a text (price, registers) is looked up by it."""
     spec = importlib.util.spec_from_file_location("candidate", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["candidate"] = module
-    spec.loader.exec_module(module)
+    with open(path, "rb") as file:
+        code = compile(file.read(), CANDIDATE_FILE, "exec", dont_inherit=True)
+    exec(code, vars(module))
     return module
 
 
@@ -221,9 +224,9 @@ def explain(error: BaseException, path: str, source: str, *, loading: bool = Fal
         message = str(error)
     except Exception as second:
         message = f"(its message could not be made: {type(second).__name__})"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == CANDIDATE_FILE]
     line = frames[-1].lineno if frames else None
-    if isinstance(error, SyntaxError) and error.filename == path:
+    if isinstance(error, SyntaxError) and error.filename == CANDIDATE_FILE:
         line = error.lineno
         frames = []
         message = f"{error.msg}\n    {(error.text or '').strip()}".rstrip()
