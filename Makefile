@@ -28,7 +28,7 @@ test: env
 
 # those that start no process, in under a minute
 test-unit: env
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast=$(FAST) tests/unit contrib $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast=$(FAST) tests/unit $(PYTEST)
 
 test-slow: env
 	$(BIN)/python -m pytest -m "slow and not gpu and not verl"

@@ -1,6 +1,6 @@
 """The whole run: one farm of warm processes, what a tier may do, and how long a fast test may take.
 
-Tiers by folder: ``unit`` and contrib's start no process, ``sim`` has a simulated GPU in the process, ``box`` the
+Tiers by folder: ``unit`` starts no process, ``sim`` has a simulated GPU in the process, ``box`` the
 judge's processes, ``e2e`` whole commands, services and pages.
 """
 
@@ -30,7 +30,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent / ".test_cache")
 
 UNIT, BOX, E2E = (Path(__file__).parent / "tests" / tier for tier in ("unit", "box", "e2e"))
-CONTRIB = Path(__file__).parent / "contrib"
 FAST_S = 2.0
 """processor seconds that a fast test may take, on a machine as fast as the one that :data:`_LOOP_S` was taken on"""
 _LOOP_S = 0.045
@@ -100,7 +99,7 @@ def _refuse_processes(event: str, args: tuple[object, ...]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    if {UNIT, CONTRIB} & {*item.path.parents}:
+    if UNIT in item.path.parents:
         _in_unit_test.append(item.nodeid)
     item.stash[_BEFORE] = _processor_seconds()
     try:

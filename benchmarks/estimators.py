@@ -4,8 +4,8 @@
 
 Two problems of rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
 at different turns, by chance and by what was done) and with up to 2 turns (6 trajectories). Every group of 4
-trajectories and every tree that the sampler's rule can draw goes through the library's functions, weighted by its
-probability; nothing is sampled, so the figures have no error bars. About half a minute on one core.
+trajectories goes through the library's functions, weighted by its probability; nothing is sampled, so the figures have
+no error bars.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from torch import Tensor
 from surveys import markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit")]
+sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
-from contrib.trees.enumeration import Trees  # noqa: E402
-from contrib.trees.forks import TreeConfig  # noqa: E402
-from contrib.trees.maths import leaf_weights, path_weights, treepo, treepo_loo  # noqa: E402
 from drkernel.rl.maths import advantages as adv  # noqa: E402
 from drkernel.rl.maths import otb  # noqa: E402
 from rl_tree import Tree, flat_groups  # noqa: E402
@@ -34,10 +31,6 @@ from rl_tree import Tree, flat_groups  # noqa: E402
 SEEDS = range(5)
 N = 4
 PROBLEMS = {3: {"turns": 3, "end": 0.4}, 2: {"turns": 2, "end": 0.25}}
-TREES = {
-    3: (TreeConfig(width=4), TreeConfig(width=4, start=3)),
-    2: (TreeConfig(width=4), TreeConfig(width=5, start=3), TreeConfig(width=6, start=2, branching=3)),
-}
 
 
 class Figures(NamedTuple):
@@ -68,8 +61,8 @@ def figures(gradients_DP: Tensor, chances_D: Tensor, exact_P: Tensor, graded: fl
     )
 
 
-def flat_methods(tree: Tree, n: int) -> dict[str, Callable[[], Tensor]]:
-    """The advantages of every estimator, over groups of n trajectories that share nothing."""
+def methods(tree: Tree, n: int) -> dict[str, Callable[[], Tensor]]:
+    """The advantages of every estimator, over groups of n trajectories."""
     members, _, returns, group, valid, task, trajectory, turn = flat_groups(tree, n)
     rewards = tree.rewards()[members].reshape(-1)
     totals = tree.returns()[members][..., :1].expand(-1, -1, tree.turns).reshape(-1)
@@ -105,12 +98,12 @@ def flat_methods(tree: Tree, n: int) -> dict[str, Callable[[], Tensor]]:
 
 
 def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
-    """Estimators over groups of N trajectories that share nothing."""
+    """Estimators over groups of N trajectories."""
     members, weights, _, _, valid, *_ = flat_groups(tree, N)
     scores = tree.scores()
     chances = tree.probabilities()
     graded = N * float(chances @ tree.mask().double().sum(1))
-    for name, advantage in flat_methods(tree, N).items():
+    for name, advantage in methods(tree, N).items():
         shaped = advantage().reshape(*members.shape, tree.turns) * valid.reshape(*members.shape, tree.turns) / N
         gradients = torch.zeros(len(members), tree.parameters, dtype=torch.float64)
         for place in range(N):
@@ -118,36 +111,12 @@ def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
         yield name, figures(gradients, weights, tree.true_gradient(), graded, graded)
 
 
-def on_trees(tree: Tree, config: TreeConfig) -> Iterator[tuple[str, Figures]]:
-    """Estimators over all trees that the sampler's rule draws."""
-    trees = Trees(tree, config)
-    forest = trees.forest()
-    returns = forest.returns(trees.rewards)
-    graded = float(trees.chances @ torch.bincount(trees.task, minlength=trees.count).double())
-    shape = f"{config.first} first answers, {config.width} paths"
-    methods = {
-        "TreePO, leave-one-out, all subgroups": treepo_loo(returns, forest) * path_weights(forest),
-        "TreePO, leave-one-out, nearest subgroup": treepo_loo(returns, forest, subgroups="nearest")
-        * path_weights(forest),
-        "TRLOO by depth on the tree": treepo_loo(returns, forest, subgroups="root") * path_weights(forest),
-        "TreePO as published": treepo(trees.rewards, forest) * leaf_weights(forest),
-    }
-    for name, scales in methods.items():
-        yield (
-            f"{name} ({shape})",
-            figures(trees.gradients(scales), trees.chances, tree.true_gradient(), graded, graded),
-        )
-
-
 def collect(turns: int) -> dict[str, list[Figures]]:
     """Every estimator on the problem of so many turns, by seed."""
     found: dict[str, list[Figures]] = {}
     for seed in SEEDS:
         tree = Tree(seed, **PROBLEMS[turns])
-        rows = list(flat(tree))
-        for config in TREES[turns]:
-            rows += on_trees(tree, config)
-        for name, row in rows:
+        for name, row in flat(tree):
             found.setdefault(name, []).append(row)
     return found
 
@@ -181,14 +150,13 @@ def table(problem: str, found: dict[str, list[Figures]]) -> list[list[str]]:
 PAGE = """# The estimators: bias, variance, cost
 
 Which unbiased estimator costs the fewest graded turns? **TRLOO; leave-one-out OTB is level with it, RLOO needs 1.1 to
-1.6 times as many, trees up to 2.2 times.**
+1.6 times as many.**
 
 `python benchmarks/estimators.py --out docs/results/estimators.md`, without sampling: two tiny problems whose every
-draw is enumerated, {seeds} random policies and rewards each. Flat estimators have 4 trajectories a prompt, trees the
-shape in brackets. *Relative bias* is ‖E[ĝ] − g‖/‖g‖, mean over problems; *worst cosine* the least between E[ĝ] and g;
-*relative variance* the trace of the covariance of ĝ over ‖E[ĝ]‖², geometric mean. A graded turn is one answer, of one
-token, graded once however many paths share it. The last column is the number of graded turns for one signal-to-noise
-ratio; for a biased estimator it is that of its own mean, wherever that points.
+draw is enumerated, {seeds} random policies and rewards each, 4 trajectories a prompt. *Relative bias* is
+‖E[ĝ] − g‖/‖g‖, mean over problems; *worst cosine* the least between E[ĝ] and g; *relative variance* the trace of the
+covariance of ĝ over ‖E[ĝ]‖², geometric mean. A graded turn is one answer, of one token. The last column is the number
+of graded turns for one signal-to-noise ratio; for a biased estimator it is that of its own mean, wherever that points.
 
 {sheet}
 

@@ -16,7 +16,7 @@ from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, Tokeniz
 from drkernel.rl.model.tokenizer import train_tokenizer
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import Layout, Rows, TurnFacts, lay_out
+from drkernel.rl.run.rows import Rows, TurnFacts, facts_of
 
 TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
 PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage
@@ -79,14 +79,14 @@ def learner(policy: Policy, reference: Policy | None = None, **config) -> Learne
     return Learner(policy, optimizer, LearnerConfig(**config), reference=reference)
 
 
-def scored(policy: Policy, plays: list[Trajectory], layout: Layout = lay_out) -> tuple[Tensor, Tensor]:
+def scored(policy: Policy, plays: list[Trajectory]) -> tuple[Tensor, Tensor]:
     """Log-probabilities and Σπ² of every turn's tokens, [turns, tokens]; those without a grade included."""
     whole = [
         play.model_copy(update={"turns": tuple(t.model_copy(update={"reward": 0.0}) for t in play.turns)})
         for play in plays
     ]
     with torch.no_grad():
-        old, square, _ = learner(policy)._score(policy, Rows.of(whole, layout))
+        old, square, _ = learner(policy)._score(policy, Rows.of(whole))
     return old, square
 
 
@@ -113,8 +113,7 @@ def columns(policy: Policy, plays: list[Trajectory]) -> Columns:
         last = play.turns[-1].sampled
         prompts.append(list(last.context_ids[:first]))
         responses.append([*last.context_ids[first:], *last.token_ids])
-        spans = [(len(t.sampled.context_ids) - first, t) for t in play.turns]
-        facts.append([TurnFacts.of(turn, start, start + turn.tokens) for start, turn in spans])
+        facts.append(facts_of(play))
     size = (len(plays), max(map(len, responses)))
     mask, rollout, old, square = torch.zeros(size), torch.zeros(size), torch.zeros(size), torch.zeros(size)
     row = 0

@@ -160,13 +160,6 @@ def test_the_executor_stands_alone():
             assert roots <= {*sys.stdlib_module_names, "numpy", "llvmlite", EXECUTOR.name}, f"{path}: {roots}"
 
 
-def test_nothing_of_the_package_imports_from_contrib():
-    for path in FILES:
-        for node in imports(path):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            assert not any(name.split(".")[0] == "contrib" for name in names), path
-
-
 def imported_when_run(path: Path) -> set[str]:
     """What may be modules and is imported when a file runs, inside functions too: all but what is for types alone."""
     found = set()
@@ -227,7 +220,7 @@ def test_no_module_is_a_satellite_of_another():
 def test_test_modules_have_names_of_their_own() -> None:
     """pytest imports them by bare name: two of one name cannot be collected together."""
     files = [path for path in TESTS.rglob("*.py") if "corpus" not in path.parts]
-    files += [*TESTS.parent.glob("contrib/*/tests/*.py"), *TESTS.parent.glob("executor/tests/*.py")]
+    files += TESTS.parent.glob("executor/tests/*.py")
     names = [path.name for path in files if path.name not in ("conftest.py", "__init__.py")]
     assert [name for name in set(names) if names.count(name) > 1] == []
 

@@ -2,7 +2,7 @@
 
 ``make lint`` runs vulture, which goes by names and so keeps any function whose name is used anywhere. Here imports are
 resolved: a function, class or constant must be used in its own module, imported by another one, or be named in
-``__all__``, in the documentation, in a benchmark or contrib, in ``vulture_whitelist.py``, or in a string that is a
+``__all__``, in the documentation, in a benchmark, in ``vulture_whitelist.py``, or in a string that is a
 program or an import path.
 """
 
@@ -110,7 +110,6 @@ def test_no_name_is_reached_by_tests_alone() -> None:
     others = [
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("benchmarks/*.py"),
-        *ROOT.glob("contrib/*/*.py"),
         ROOT / "README.md",
         ROOT / "executor" / "README.md",
         ROOT / "vulture_whitelist.py",

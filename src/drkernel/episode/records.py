@@ -62,7 +62,7 @@ class Usage(Config):
         )
 
 
-Stop = Literal["end", "fence", "length", "context", "repetition"]
+Stop = Literal["end", "fence", "length", "context"]
 """Why sampling stopped: end token, closing fence, token budget, no room left in the context, or given up because it
 repeated itself."""
 
@@ -122,12 +122,10 @@ def without_reasoning(text: str) -> str:
 # ---- The records of a conversation with the judge: a :class:`Turn`, and a :class:`Trajectory` of them
 
 
-End = Literal[
-    "turns", "target", "context", "repetition", "answered", "budget", "model_error", "infra_error", "interrupted"
-]
-"""Why a trajectory ended. The first five are the model's own doing: such a trajectory is complete. An agent ends one
+End = Literal["turns", "target", "context", "answered", "budget", "model_error", "infra_error", "interrupted"]
+"""Why a trajectory ended. The first four are the model's own doing: such a trajectory is complete. An agent ends one
 with ``answered`` when it stops before its evaluations are used up."""
-COMPLETE: tuple[End, ...] = ("turns", "target", "context", "repetition", "answered")
+COMPLETE: tuple[End, ...] = ("turns", "target", "context", "answered")
 
 
 def child_id(parent: str | None, branch: int) -> str:
@@ -262,7 +260,6 @@ class Trajectory(Config):
     group: int = Field(0, ge=0, description="index of the task in its batch: equal for what is compared")
     sample: int = Field(0, ge=0, description="index among the trajectories of the task")
     seed: int | None = Field(None, description="of the sampler's draws, where it has one")
-    own: int = Field(0, ge=0, description="turns at its beginning that count for an earlier trajectory of its group")
     version: int = Field(0, ge=0, description="optimiser updates that the policy had seen")
     opening: tuple[Message, ...] = Field((), description="system message, where there is one, and the task")
     turns: tuple[Turn, ...] = Field(description="the path, in order")
@@ -290,11 +287,6 @@ def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Mess
         messages.append(Message(role="assistant", content=without_reasoning(turn.reply.text)))
         messages.append(Message(role="user", content=turn.feedback))
     return messages
-
-
-def distinct_turns(trajectories: Iterable[Trajectory]) -> list[Turn]:
-    """The turns of some trajectories in order, each once: those that several share count for the first of them."""
-    return [turn for trajectory in trajectories for turn in trajectory.turns[trajectory.own :]]
 
 
 def best_path(turns: Iterable[Turn]) -> list[Turn]:

@@ -110,19 +110,17 @@ def trained(directory):
     return [step for step, row in logged(directory).items() if "actor/grad_norm" in row]
 
 
-@pytest.mark.parametrize("shape", ["trajectories", "trees", "refilled", "ahead"])
+@pytest.mark.parametrize("shape", ["trajectories", "refilled", "ahead"])
 def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
-    """Four trajectories of two turns, or trees of four paths that share two first turns; or other prompts in place of
-    those with rewards that are nearly alike; or each batch sampled while the one before it trains."""
+    """Four trajectories of two turns; or other prompts in place of those with rewards that are nearly alike; or each
+    batch sampled while the one before it trains."""
     refill, staleness = shape == "refilled", int(shape == "ahead")
-    tree = {"width": 4, "branching": 2} if shape == "trees" else None
-    shape = {"name": "trajectories"} if tree is None else {"name": "tree", **tree}
-    changes = {"plugins": ["verl_reward", *(["contrib.trees"] if tree else [])], "rollout__shape": shape}
+    changes = {"plugins": ["verl_reward"]}
     if refill:
         alike = {"name": "uninformative", "tolerance": REWARDS_APART}
         changes |= {"rollout__refill": 2, "rl__learner__rejection": alike, "rollout__sampling__max_tokens": 100}
     changes["rollout__staleness"] = staleness
-    write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
+    write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "otb"})
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     rows = logged(tmp_path)
     for step in range(1, STEPS + 1):
@@ -130,8 +128,7 @@ def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
         print({key: round(row[key], 6) for key in ("drkernel/reward", "actor/pg_loss", "actor/grad_norm")})
         assert refill or (row["actor/kl_loss"] > 1e-6) == (step > 1)
         assert 0 < row["drkernel/reward"] < 1 and (row["actor/grad_norm"] > 0 or refill)
-        turns = (8, 16) if tree is None else (12, 12)  # 2 first and 4 second answers of a prompt, each counted once
-        assert turns[0] <= row["drkernel/turns"] <= turns[1] and row["drkernel/grader_failed"] == 0
+        assert 8 <= row["drkernel/turns"] <= 16 and row["drkernel/grader_failed"] == 0
         # after each update the sampler has the new weights: its log-probabilities are the trainer's; or those of the
         # weights before the last update
         assert row["drkernel/lag"] == (staleness if step > 1 else 0)

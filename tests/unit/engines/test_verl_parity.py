@@ -174,7 +174,7 @@ def test_one_recorded_batch_gives_both_engines_the_same_advantages_masks_and_los
     keys = [f"task{play.group}_{play.sample}_0" for play in plays]
     batch = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
     ours = learner(policy, start, scale=3.0, **METHODS[number])
-    me = SimpleNamespace(config=config, learner=ours.config, seed=0, global_steps=6, planned=None, shape=ours.shape)
+    me = SimpleNamespace(config=config, learner=ours.config, seed=0, global_steps=6, planned=None)
     metrics = {}
     trainer_module.KernelTrainer._compute_advantage(me, batch, metrics)
     prepared, _ = ours._prepare(plays, seed=5)

@@ -89,7 +89,7 @@ def test_rows_that_fill_a_batch_up_change_nothing(batch):
 def test_facts_survive_the_queue_and_rewards_stand_at_the_end_of_their_turn():
     facts = [
         TurnFacts(0, 4, True, 1.25, True, 0.5, 0.25, 1.7),
-        TurnFacts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1, 3, 2),
+        TurnFacts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1),
     ]
     assert unpack(pack(facts)) == facts and unpack(pack([])) == []
     rewards = token_rewards(facts, 12)

@@ -34,7 +34,6 @@ def names():
         "valid_B": torch.ones(rows, dtype=torch.bool),
         "correct_B": torch.rand(rows, generator=g) < 0.5,
         "coverage_B": torch.rand(rows, generator=g),
-        "parent_B": torch.where(turn > 0, torch.arange(rows) - 1, -1),
         "mask_BT": torch.ones(rows, tokens),
         "train_BT": train,
         "rollout_BT": train + 1e-3 * torch.randn(rows, tokens, generator=g),

@@ -17,12 +17,11 @@ from drkernel.adapters import episode_config, figures_of, shared_pool
 from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory
-from drkernel.registry import Method
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rollout import RolloutJob, Shape, make_shape
-from drkernel.rl.run.rows import TurnFacts, gradable, sampled_of
+from drkernel.rl.run.rollout import Rollout, RolloutJob
+from drkernel.rl.run.rows import TurnFacts, facts_of, gradable, sampled_of
 from drkernel.task import Task
 
 
@@ -51,22 +50,12 @@ class KernelAgentLoop(AgentLoopBase):
         self.terms = episode_config(_plain(terms.episode))
         self.max_tokens, self.context = int(terms.max_tokens), int(terms.context)
         self.judge_seed = terms.judge_seed
-        self.shape = make_shape(Method.model_validate(_plain(terms.shape)))
         self.pool = shared_pool(terms.pool)
         self.chat = ChatTokenizer(self.tokenizer)
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> KernelOutput | list[KernelOutput]:
-        """Play the row's task to its end; where a shape plays the trajectories of a prompt together, the first
-        session of a training row plays and returns them all, and the others return none.
-
-        Raises ``ValueError`` when the prompt leaves no room for an answer.
-        """
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> KernelOutput:
+        """Play the row's task to its end. Raises ``ValueError`` when the prompt leaves no room for an answer."""
         row = kwargs["extra_info"]
-        if not self.shape.together or row["split"] != "train":
-            return (await self._play(Shape(), row, sampling_params))[0]
-        return await self._play(self.shape, row, sampling_params) if int(kwargs["session_id"]) == 0 else []
-
-    async def _play(self, shape: Shape, row: dict[str, Any], sampling_params: dict[str, Any]) -> list[KernelOutput]:
         timing: dict[str, float] = {}
         versions: list[Any] = []
         request = uuid4().hex  # verl sends what bears the same id to the same server, which has read the beginning
@@ -81,15 +70,13 @@ class KernelAgentLoop(AgentLoopBase):
 
         terms = SamplingConfig(max_tokens=self.max_tokens, stop_at_fence=False)
         answerer = SamplerAnswerer(VerlSampler(ask, self.chat, terms, self.context), self.chat)
-        rollout = shape.rollout(answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed)
+        rollout = Rollout(answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed)
         task = Task.model_validate_json(row["task"])
-        paths = await rollout.play([RolloutJob(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
-        if not paths:
+        played = await rollout.play([RolloutJob(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
+        if not played:
             raise ValueError(f"the prompt of {task.id} leaves no room in a context of {self.context}")
         timing["tool_calls"] = rollout.stats.grading
-        return [
-            row_output(path, facts, versions, timing) for path, facts in zip(paths, shape.facts(paths), strict=True)
-        ]
+        return row_output(played[0], versions, timing)
 
 
 def _logprobs(drawn: Any) -> tuple[float, ...]:
@@ -99,12 +86,10 @@ def _logprobs(drawn: Any) -> tuple[float, ...]:
     return found
 
 
-def row_output(
-    path: Trajectory, facts: Sequence[TurnFacts], versions: Sequence[Any], timing: dict[str, float]
-) -> KernelOutput:
-    """Return a trajectory as a row of verl's. Which of the tokens that it shares train is decided later; a failed
-    grader says nothing about an answer, which does not train."""
-    drawn = [sampled_of(turn) for turn in path.turns]
+def row_output(played: Trajectory, versions: Sequence[Any], timing: dict[str, float]) -> KernelOutput:
+    """Return a trajectory as a row of verl's; a failed grader says nothing about an answer, which does not train."""
+    facts = facts_of(played)
+    drawn = [sampled_of(turn) for turn in played.turns]
     whole = [*drawn[-1].context_ids, *drawn[-1].token_ids]
     prompt = len(drawn[0].context_ids)
     logprobs = [0.0] * (len(whole) - prompt)
@@ -114,15 +99,15 @@ def row_output(
         logprobs[start : start + len(part.token_ids)] = part.logprobs
     for fact in facts:
         mask[fact.start : fact.end] = [int(fact.graded)] * (fact.end - fact.start)
-    failed = sum(not gradable(turn) for turn in path.turns)
-    info = {**figures_of(path.turns[-1]), "turns": len(path.turns), "grader_failed": float(failed)}
+    failed = sum(not gradable(turn) for turn in played.turns)
+    info = {**figures_of(played.turns[-1]), "turns": len(played.turns), "grader_failed": float(failed)}
     return KernelOutput(
         prompt_ids=whole[:prompt],
         response_ids=whole[prompt:],
         response_mask=mask,
         response_logprobs=logprobs,
         reward_score=sum(fact.reward for fact in facts),
-        num_turns=2 * len(path.turns),
+        num_turns=2 * len(played.turns),
         metrics=AgentLoopMetrics(**timing),
         turns=tuple(facts),
         extra_fields={

@@ -15,7 +15,6 @@ from drkernel.engines.verl.translate import (
     learner_of,
     micro_tokens,
     on_cpu,
-    rows_of_prompt,
     sampler_size,
     samples_in_half,
     settings_of,
@@ -165,7 +164,7 @@ def _sampling(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[I
 def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     gpus, turns = terms.nodes * terms.gpus, recipe.episode.turns
     plays, answer, length = (
-        recipe.rollout.tasks * rows_of_prompt(recipe),
+        recipe.rollout.tasks * recipe.rollout.samples,
         answer_tokens(recipe),
         trajectory_tokens(recipe),
     )

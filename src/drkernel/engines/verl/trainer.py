@@ -33,10 +33,8 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested, response_to_nested
 
 from drkernel.engines.verl.turns import teach, unpack
-from drkernel.registry import Method
 from drkernel.rl.maths.losses import KL, kl_penalty
 from drkernel.rl.run.learner import LearnerConfig, uninformative
-from drkernel.rl.run.rollout import make_shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
@@ -54,7 +52,6 @@ class TurnTrainer(PPOTrainer):
         super().__init__(config)
         terms = OmegaConf.to_container(config.drkernel, resolve=True)
         self.learner = LearnerConfig.model_validate(terms["learner"])
-        self.shape = make_shape(Method.model_validate(terms["shape"]))
         self.seed, self.planned = int(terms["seed"]), int(terms["planned"])
 
     def on_init_end(self) -> None:
@@ -90,7 +87,6 @@ class TurnTrainer(PPOTrainer):
             seed=self.seed * 1_000_003 + self.global_steps - 1,
             sequences=float(len(batch) * actor.loss_scale_factor),
             planned=self.planned,
-            shape=self.shape,
         )
         metrics.update({f"drkernel/{name}": value for name, value in lesson.metrics.items()})
         metrics |= _rewards(rows)
@@ -223,7 +219,6 @@ class KernelBuffer(ReplayBuffer):
         super().__init__(**terms)
         own = OmegaConf.to_container(self.sampler_kwargs, resolve=True)
         self.rounds, self.learner = int(own["refill"]), LearnerConfig.model_validate(own["learner"])
-        self.shape = make_shape(Method.model_validate(own["shape"]))
         self.ahead: tuple[Any, dict[str, Any]] | None = None
         """the batch of the next step, where it was drawn before"""
 
@@ -263,7 +258,7 @@ class KernelBuffer(ReplayBuffer):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["drkernel_turns"])
         groups = _groups(batch.keys)
         rows = TurnRows([unpack(column) for column in data["drkernel_turns"].unbind()], groups, 1)
-        found = uninformative(self.shape.batch(rows.batch()), self.learner)
+        found = uninformative(rows.batch(), self.learner)
         number = dict(zip(groups, map(_prompt, batch.keys), strict=True))
         owners = zip(rows.facts, rows.owner_R.tolist(), strict=True)
         rewards = [fact.reward for fact, b in owners if fact.graded and groups[b] in found]

@@ -16,7 +16,6 @@ from drkernel.config import Config, ConfigError, field_keys
 from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
 from drkernel.rl.run.recipe import Recipe
-from drkernel.rl.run.rollout import make_shape
 
 
 class VerlSettings(Config):
@@ -72,7 +71,7 @@ TRANSLATED = (
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
     "rl.learner.mask_void_turns", "rl.learner.aggregation",
-    "rl.learner.scale", "rollout.shape",
+    "rl.learner.scale",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
@@ -147,11 +146,6 @@ def on_cpu(recipe: Recipe) -> bool:
     return recipe.policy.device == "cpu"
 
 
-def rows_of_prompt(recipe: Recipe) -> int:
-    """Trajectories of a prompt in a step, at most."""
-    return make_shape(recipe.rollout.shape).trajectories(recipe.rollout.samples, recipe.episode.turns)
-
-
 def samples_in_half(recipe: Recipe) -> bool:
     """Whether the sampler's weights and cache are bf16: asked for, or the policy's own precision on GPUs."""
     return recipe.rollout.dtype == "bf16" or (recipe.policy.dtype == "bf16" and not on_cpu(recipe))
@@ -190,8 +184,6 @@ def _refuse(recipe: Recipe) -> None:
             value = getattr(value, name)
         if value != allowed[key]:
             raise ConfigError(f"{key}: {why}")
-    if "verl" not in make_shape(recipe.rollout.shape).plays_on:
-        raise ConfigError(f"rollout.shape {recipe.rollout.shape.name}: not on verl; it needs --engine local")
     if recipe.episode.context.name != "full":
         raise ConfigError(f"episode.context {recipe.episode.context.name}: verl keeps the whole conversation (full)")
     if learner.loss.name not in LOSSES:
@@ -327,7 +319,7 @@ def _rollout(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "mode": "async",
         at + "load_format": "auto",
         at + "dtype": "bfloat16" if samples_in_half(recipe) else "float32",
-        at + "n": rows_of_prompt(recipe),
+        at + "n": recipe.rollout.samples,
         at + "seed": recipe.seed,
         at + "temperature": sampling.temperature,
         at + "top_p": sampling.top_p,
@@ -421,7 +413,7 @@ def _buffer(recipe: Recipe) -> dict[str, Any]:
         at + "custom_sampler.path": "pkg://drkernel.engines.verl.trainer",
         at + "custom_sampler.name": "KernelBuffer",
         at + "sampler_kwargs": {
-            "refill": recipe.rollout.refill, "learner": "${drkernel.learner}", "shape": "${drkernel.shape}",
+            "refill": recipe.rollout.refill, "learner": "${drkernel.learner}",
         },
     }  # fmt: skip
 
@@ -430,7 +422,6 @@ def _ours(recipe: Recipe, pool: str | None) -> dict[str, Any]:
     return {
         "drkernel.episode": recipe.episode.model_dump(mode="json"),
         "drkernel.learner": learner_of(recipe).model_dump(mode="json"),
-        "drkernel.shape": recipe.rollout.shape.model_dump(mode="json"),
         "drkernel.planned": recipe.planned_turns,
         "drkernel.max_tokens": recipe.rollout.sampling.max_tokens,
         "drkernel.context": recipe.rollout.context,

@@ -18,7 +18,6 @@ from drkernel.rl.model.answerer import RequestSampler
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
-from drkernel.rl.run.rollout import Shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
@@ -83,14 +82,13 @@ def teach(
     seed: int,
     sequences: float,
     planned: int | None = None,
-    shape: Shape = Shape(),
 ) -> Lesson:
     """Compute advantages, mask and weights of a batch by :func:`~drkernel.rl.run.learner.give_credit`.
 
     verl divides its sum over tokens by ``sequences``, a number it fixes in advance; the weights undo that. ``planned``
     as of :class:`~drkernel.rl.run.learner.Learner`.
     """
-    credit = give_credit(shape.batch(rows.batch(old_BT, square_BT)), rows.take(rollout_BT), config, seed)
+    credit = give_credit(rows.batch(old_BT, square_BT), rows.take(rollout_BT), config, seed)
     share_RJ = sequences * _shares(credit, config, planned) * credit.mask_BT
     return Lesson(
         advantages_BT=rows.put_back((credit.advantages_BT * credit.mask_BT).float()),

@@ -15,7 +15,6 @@ from typing import Any
 
 from drkernel.rl.model.policy import LoraConfig
 from drkernel.rl.run.recipe import Recipe
-from drkernel.rl.run.rollout import make_shape
 
 GB = 1e9
 
@@ -216,10 +215,9 @@ def _times(recipe: Recipe, shape: ModelShape, flops: float, judge_rate: float) -
     terms = recipe.evaluation
     final = 2 * rollout(terms.final_tasks * terms.final_samples)
     if recipe.rl is not None:
-        form, samples = make_shape(recipe.rollout.shape), recipe.rollout.samples
-        played, paths = form.answers(samples, turns) / turns, form.trajectories(samples, turns)
-        learn = recipe.rollout.tasks * paths * sequence * 8 * shape.parameters / flops
-        times["rl"] = recipe.rl.steps * (rollout(recipe.rollout.tasks * played) + learn)
+        trajectories = recipe.rollout.tasks * recipe.rollout.samples
+        learn = trajectories * sequence * 8 * shape.parameters / flops
+        times["rl"] = recipe.rl.steps * (rollout(trajectories) + learn)
         times["evaluation"] = final + recipe.rl.steps // terms.every * rollout(terms.tasks * terms.samples)
     else:
         times["evaluation"] = final / 2

@@ -22,7 +22,7 @@ from drkernel.episode.metrics import (
     sizes_of,
     turn_figures,
 )
-from drkernel.episode.records import Trajectory, distinct_turns
+from drkernel.episode.records import Trajectory
 
 
 class EvaluationConfig(Config):
@@ -90,7 +90,7 @@ HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "s
 
 def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
     """Compute metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
-    every = distinct_turns(trajectories)
+    every = [turn for trajectory in trajectories for turn in trajectory.turns]
     graded = [turn for turn in every if turn.valid]
     finals = [t.graded[-1] for t in trajectories if t.graded]
     by_turn = [[turn for turn in graded if turn.number == k + 1] for k in range(turns)]

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from drkernel.config import Config
-from drkernel.episode.records import Trajectory, distinct_turns
+from drkernel.episode.records import Trajectory
 from drkernel.registry import Method
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
@@ -29,7 +29,6 @@ from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
 from drkernel.rl.run.optimizers import apply_gradient
 from drkernel.rl.run.registry import TurnBatch
-from drkernel.rl.run.rollout import Shape
 from drkernel.rl.run.rows import Rows, gradable
 
 SEEDS_APART = 500_009
@@ -131,9 +130,6 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         quality |= _quality(method.name, batch.rewards_B, before_B, left_B)
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
     advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
-    if (weights_B := batch.weights()) is not None:
-        # losses are linear in the advantage (clipping asks for its sign alone), so that the weight can go there
-        advantages_BT = advantages_BT * weights_B[:, None].to(advantages_BT.dtype)
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
         **left_out,
@@ -208,13 +204,12 @@ class Learner:
         temperature: float = 1.0,
         reference: Policy | None = None,
         planned: int | None = None,
-        shape: Shape = Shape(),
     ):
         """``planned`` is the number of turns that a step is to have; None: as many as it has, which is no constant
         where trajectories end early."""
         self.policy, self.optimizer, self.config = policy, optimizer, config
         self.temperature, self.reference = temperature, reference
-        self.planned, self.shape = planned, shape
+        self.planned = planned
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
@@ -225,9 +220,8 @@ class Learner:
 
         ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
         """
-        turns = distinct_turns(trajectories)
         lr = self.config.lr * self.schedule.factor(step)
-        if not any(gradable(turn) for turn in turns):
+        if not any(gradable(turn) for trajectory in trajectories for turn in trajectory.turns):
             return {"lr": lr, "skipped": float(self.config.updates * self.config.passes), "trained_tokens": 0.0}
         prepared, metrics = self._prepare(trajectories, seed)
         metrics["lr"] = lr
@@ -245,11 +239,11 @@ class Learner:
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
         """Compute log-probabilities at the sampling parameters, then what they and the grades decide."""
-        rows = Rows.of(trajectories, self.shape.lay_out)
+        rows = Rows.of(trajectories)
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        batch = self.shape.batch(rows.batch(), trajectories)
-        batch = dataclasses.replace(batch, logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
+        columns = {"logprobs_BT": old_BT, "sum_pi_squared_BT": square_BT, "mask_BT": rows.mask_BT}
+        batch = dataclasses.replace(rows.batch(), **columns)
         found = give_credit(batch, rows.rollout_BT, self.config, seed)
         metrics = {**found.metrics, "entropy": float(entropy_BT[rows.mask_BT].sum()) / max(1, int(rows.mask_BT.sum()))}
         prepared = _Prepared(rows, old_BT, reference_BT, found.advantages_BT, found.mismatch, found.mask_BT)

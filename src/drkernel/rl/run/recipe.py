@@ -20,7 +20,6 @@ from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.run import registry
 from drkernel.rl.run.evaluate import EvaluationConfig
 from drkernel.rl.run.learner import LearnerConfig, check_methods
-from drkernel.rl.run.rollout import make_shape
 from drkernel.rl.run.sft import CopyingConfig, SftConfig
 from drkernel.task import Task
 
@@ -55,15 +54,12 @@ class RolloutConfig(Config):
     """How much is sampled in each step of RL, and how."""
 
     tasks: int = Field(16, ge=1, description="prompts a step")
-    samples: int = Field(16, ge=1, description="trajectories a prompt, where their shape does not decide it")
+    samples: int = Field(16, ge=1, description="trajectories a prompt")
     refill: int = Field(
         0,
         ge=0,
         description="rounds of further prompts at most, in place of those that the rejection 'uninformative' drops "
         "(released recipe: 5)",
-    )
-    shape: Method = Field(
-        Method(name="trajectories"), description="separate trajectories, or a shape that a plug-in registers"
     )
     sampling: SamplingConfig = SamplingConfig()
     context: int = Field(1024, ge=32, description="longest conversation in tokens")
@@ -149,8 +145,7 @@ class Recipe(Config):
     @property
     def planned_turns(self) -> int:
         """Turns of a step of RL of which none ends early."""
-        terms, turns = self.rollout, self.episode.turns
-        return terms.tasks * make_shape(terms.shape).answers(terms.samples, turns)
+        return self.rollout.tasks * self.rollout.samples * self.episode.turns
 
     def heldout(self) -> list[Task]:
         """Return the held-out tasks, shuffled by the evaluation's seed: any first n of them are a fair sample."""
@@ -186,7 +181,6 @@ def check_recipe(recipe: Recipe) -> None:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
     if recipe.rl is not None:
         check_methods(recipe.rl.learner)
-        make_shape(recipe.rollout.shape).check(recipe.rl.learner)
         _check_backend(recipe.rollout)
         _check_target(recipe.episode, recipe.rl.learner)
         if recipe.rollout.refill and not any(method.name == "uninformative" for method in recipe.rl.learner.rejection):
@@ -214,8 +208,6 @@ def _check_backend(rollout: RolloutConfig) -> None:
     """Raise :class:`ConfigError` for what a server cannot be asked for."""
     if rollout.backend == "local":
         return
-    if "served" not in make_shape(rollout.shape).plays_on:
-        raise ConfigError(f"rollout.shape {rollout.shape.name}: only the local backend can; backend {rollout.backend}")
     if rollout.sampling.stop_at_fence:
         raise ConfigError(
             f"rollout.sampling.stop_at_fence: only the local backend can; rollout.backend is {rollout.backend}"

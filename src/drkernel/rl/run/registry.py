@@ -41,7 +41,7 @@ from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
 @dataclass(frozen=True)
 class TurnBatch:
     """The inputs of advantages and rejections, one row per turn in any order. Tensors of rows are [B], of tokens [B,
-    T]. The shape of a rollout may make it a subclass, whose returns, groups and weights are others."""
+    T]."""
 
     rewards_B: Tensor
     """Reward of each turn; undefined where not valid."""
@@ -73,8 +73,6 @@ class TurnBatch:
     """1 on sampled tokens; OTB needs it."""
     ratios_BT: Tensor | None = None
     """Rollout importance weights of the loss, where it has any; OTB squares them into its energies."""
-    parent_B: Tensor | None = None
-    """Row of the turn before, -1 where there is none; only where trajectories share rows."""
 
     def whole(self) -> Tensor:
         """Return bool [B]: the turn and all others of its trajectory are valid."""
@@ -83,10 +81,6 @@ class TurnBatch:
         failed.index_add_(0, owner_B, (~valid_B).long())
         whole_B: Tensor = failed[owner_B] == 0
         return whole_B
-
-    def weights(self) -> Tensor | None:
-        """Return how much each row counts in the loss, [B], 1 on the average; None: all alike."""
-        return None
 
     def returns(self, gamma: float = 1.0) -> Tensor:
         """Reward-to-go of every turn, [B]."""

@@ -30,7 +30,7 @@ from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
 from drkernel.rl.run.evaluate import evaluation_metrics, rl_metrics, sample_row, spread_out
 from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, Shape, make_shape, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, plan_jobs
 from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.sitting import BestStep, Checkpoints, Sitting, trainable_part
 from drkernel.task import Task
@@ -42,7 +42,6 @@ class RlStage:
     def __init__(self, sitting: Sitting):
         self.sitting = sitting
         self.heldout = sitting.recipe.heldout()
-        self.shape = make_shape(sitting.recipe.rollout.shape)
         self.decoder: Decoder | None = None
         self.server: PolicyServer | None = None
         self.version = -1
@@ -133,9 +132,8 @@ class RlStage:
         sitting, recipe = self.sitting, self.sitting.recipe
         assert recipe.rl is not None
         terms, turns = recipe.rollout, recipe.episode.turns
-        rollout = self._rollout(sampler, self.version, self.shape)
-        samples = self.shape.jobs(terms.samples)
-        drawn = Drawn(samples)
+        rollout = self._rollout(sampler, self.version)
+        drawn = Drawn(terms.samples)
         graded = planned = 0
 
         def on_graded(turn: Turn) -> None:
@@ -146,11 +144,11 @@ class RlStage:
         while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
             chosen = step_tasks(tasks, start + drawn.prompts, missing, recipe.seed)
             seed, known = recipe.seed * 100_003 + number, sitting.state.fastest
-            jobs = plan_jobs(chosen, samples, seed, drawn.prompts, known)
-            planned += missing * self.shape.answers(terms.samples, turns)
+            jobs = plan_jobs(chosen, terms.samples, seed, drawn.prompts, known)
+            planned += missing * terms.samples * turns
             played = await self._play(rollout, jobs, on_graded)
-            rows = Rows.of(played, self.shape.lay_out)
-            batch = dataclasses.replace(self.shape.batch(rows.batch(), played), mask_BT=rows.mask_BT)
+            rows = Rows.of(played)
+            batch = dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT)
             dropped = uninformative(batch, recipe.rl.learner) if terms.refill else {}
             drawn.add(played, missing, dropped, rollout.stats)
         return drawn
@@ -194,7 +192,7 @@ class RlStage:
             Checkpoints.load(resume, sitting.policy, optimizer)
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
-        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns, "shape": self.shape}
+        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
         learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
         return learner
 
@@ -269,7 +267,7 @@ class RlStage:
         self.server.check(sitting.policy, terms.sampling)
         return self.server
 
-    def _rollout(self, sampler: Sampler | ServedSampler, version: int, shape: Shape = Shape()) -> Rollout:
+    def _rollout(self, sampler: Sampler | ServedSampler, version: int) -> Rollout:
         sitting = self.sitting
         answerer = SamplerAnswerer(sampler, sitting.tokenizer)
         terms: dict[str, Any] = {
@@ -281,7 +279,7 @@ class RlStage:
         def make_episode() -> Episode:
             return Episode(sitting.pool, sitting.recipe.episode)
 
-        return shape.rollout(answerer, make_episode, **terms)
+        return Rollout(answerer, make_episode, **terms)
 
     def _out_of_time(self) -> bool:
         """Return whether the time budget is spent, apart from the final evaluation."""

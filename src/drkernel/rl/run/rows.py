@@ -4,14 +4,13 @@ of our own trainer, :class:`TurnRows` of engines that keep one row a trajectory;
 Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
 sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
 that turn's own context and answer. Every answer is trained exactly once, after exactly the ids that the sampler read.
-A part that several trajectories share is one row and is trained once, where the rollout's shape lays it out so.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,8 +36,7 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class TurnFacts:
-    """The facts of one turn, or of a stretch of one where the rollout's shape makes rows of those, that travel with its
-    tokens through an engine, as numbers."""
+    """The facts of one turn that travel with its tokens through an engine, as numbers."""
 
     start: int
     """First token of the answer, counted from the first one after the prompt."""
@@ -56,10 +54,6 @@ class TurnFacts:
     """0 where not timed."""
     turn: int = 0
     """Index of the turn, from 0."""
-    node: int = -1
-    """Its number among the rows of the prompt: trajectories that share a row repeat its facts. -1: shared by none."""
-    parent: int = -1
-    """Number of the row before it, -1 for none."""
     overlong: bool = False
     """Whether the answer was cut off."""
 
@@ -81,34 +75,11 @@ class TurnFacts:
         )
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """The part of an answer that one row of a batch trains: the whole answer, or what a rollout's shape makes of it."""
-
-    turn: Turn
-    """The turn; the first of several that share the stretch"""
-    owner: int
-    """Index of the first trajectory that holds it."""
-    start: int
-    end: int
-    """Half-open range of its tokens within the answer."""
-    trains: bool
-    """Whether it has a grade, or leads to a turn that has one."""
-    parent: int | None = None
-    """Row of the stretch before it, -1 at the beginning of a conversation; only where trajectories share rows."""
-
-    @property
-    def last(self) -> bool:
-        """Whether the stretch ends its answer, so that it carries the reward."""
-        return self.end == len(sampled_of(self.turn).token_ids)
-
-    def facts(self, begin: int = 0, node: int = -1, parent: int = -1) -> TurnFacts:
-        """Return the facts, where the answer begins at token ``begin``. What comes before the last stretch of an answer
-        has no grade of its own: it earns by what follows."""
-        facts = TurnFacts.of(self.turn, begin + self.start, begin + self.end)
-        if not self.last:
-            facts = TurnFacts(facts.start, facts.end, facts.graded, turn=facts.turn)
-        return dataclasses.replace(facts, graded=self.trains, node=node, parent=parent)
+def facts_of(trajectory: Trajectory) -> list[TurnFacts]:
+    """Return the facts of each turn, for engines that keep one row a trajectory."""
+    starts = [len(sampled_of(turn).context_ids) for turn in trajectory.turns]
+    spans = [(start - starts[0], turn) for start, turn in zip(starts, trajectory.turns, strict=True)]
+    return [TurnFacts.of(turn, start, start + turn.tokens) for start, turn in spans]
 
 
 def sampled_of(turn: Turn) -> Sampled:
@@ -135,44 +106,25 @@ def known(value: float | None) -> float:
     return 0.0 if value is None or math.isnan(value) else float(value)
 
 
-Layout = Callable[[Sequence[Trajectory]], tuple[list[Stretch], list[TokenSequence]]]
-"""From the trajectories of a batch to its rows and the sequences to run the model on, by trajectory and turn."""
-
-
-def lay_out(
-    trajectories: Sequence[Trajectory], begins: Callable[[Trajectory], int] = lambda trajectory: 0
-) -> tuple[list[Stretch], list[TokenSequence]]:
-    """Lay out one row for every turn of a trajectory's own; the first of them from the token that ``begins`` gives."""
-    rows: list[Stretch] = []
-    sequences: list[TokenSequence] = []
+def _sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
+    """Return the sequences to run the model on, by trajectory and turn."""
+    found: list[TokenSequence] = []
+    row = 0
     for owner, trajectory in enumerate(trajectories):
-        start = begins(trajectory)
-        for turn in trajectory.turns[trajectory.own :]:
-            rows.append(Stretch(turn, owner, start, len(sampled_of(turn).token_ids), gradable(turn)))
-            append(sequences, rows, [len(rows) - 1])
-            start = 0
-    return rows, sequences
+        for turn in trajectory.turns:
+            drawn = sampled_of(turn)
+            ids = drawn.context_ids + drawn.token_ids
+            span = (len(drawn.context_ids), len(ids))
+            last = found[-1] if found else None
+            if last is not None and last.owner == owner and drawn.context_ids[: len(last.ids)] == last.ids:
+                found[-1] = TokenSequence(ids, owner, (*last.rows, row), (*last.spans, span))
+            else:
+                found.append(TokenSequence(ids, owner, (row,), (span,)))
+            row += 1
+    return found
 
 
-def append(sequences: list[TokenSequence], rows: Sequence[Stretch], new: Sequence[int]) -> None:
-    """Append the ``new`` rows, stretches of one answer, to the trajectory's last sequence if their answer goes on from
-    it, else as a new one."""
-    first = rows[new[0]]
-    drawn, begin = sampled_of(first.turn), len(sampled_of(first.turn).context_ids)
-    ids = drawn.context_ids + drawn.token_ids
-    added = TokenSequence(
-        ids, first.owner, tuple(new), tuple((begin + rows[k].start, begin + rows[k].end) for k in new)
-    )
-    last = sequences[-1] if sequences else None
-    if last is not None and last.owner == first.owner and drawn.context_ids[: len(last.ids)] == last.ids:
-        sequences[-1] = TokenSequence(ids, first.owner, last.rows + added.rows, last.spans + added.spans)
-    else:
-        sequences.append(added)
-
-
-def turn_batch(
-    facts: Sequence[TurnFacts], groups: Sequence[int], owner_B: Tensor, parent_B: Tensor | None
-) -> TurnBatch:
+def turn_batch(facts: Sequence[TurnFacts], groups: Sequence[int], owner_B: Tensor) -> TurnBatch:
     """Return the inputs of advantages and rejections for rows with these facts."""
 
     def column(name: str) -> Tensor:
@@ -189,17 +141,16 @@ def turn_batch(
         launch_coverage_B=column("launch_coverage"),
         speedup_B=column("speedup"),
         overlong_B=column("overlong").bool(),
-        parent_B=parent_B,
     )
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The turns of a batch of trajectories as padded tensors, one row a turn (or a stretch of one)."""
+    """The turns of a batch of trajectories as padded tensors, one row a turn."""
 
     trajectories: tuple[Trajectory, ...]
-    stretches: tuple[Stretch, ...]
-    """The stretch of each row, ordered by trajectory and turn."""
+    turns: tuple[Turn, ...]
+    """the turn of each row, ordered by trajectory and turn"""
     sequences: tuple[TokenSequence, ...]
     owner_B: Tensor
     """index of the row's trajectory"""
@@ -208,41 +159,33 @@ class Rows:
     rollout_BT: Tensor
     """the sampler's log-probabilities"""
 
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The turn of each row."""
-        return tuple(stretch.turn for stretch in self.stretches)
-
     @staticmethod
-    def of(trajectories: Sequence[Trajectory], layout: Layout = lay_out) -> Rows:
+    def of(trajectories: Sequence[Trajectory]) -> Rows:
         """Build the rows, ordered by trajectory and turn."""
-        stretches, sequences = layout(trajectories)
-        width = max((stretch.end for stretch in stretches), default=0)
-        mask_BT = torch.zeros(len(stretches), width, dtype=torch.bool)
-        rollout_BT = torch.zeros(len(stretches), width)
-        for row, part in enumerate(stretches):
-            where = slice(part.start, part.end)
-            mask_BT[row, where] = part.trains
-            rollout_BT[row, where] = torch.tensor(sampled_of(part.turn).logprobs[where])
-        owner_B = torch.tensor([part.owner for part in stretches], dtype=torch.int64)
-        return Rows(tuple(trajectories), tuple(stretches), tuple(sequences), owner_B, mask_BT, rollout_BT)
+        turns = [(owner, turn) for owner, trajectory in enumerate(trajectories) for turn in trajectory.turns]
+        width = max((len(sampled_of(turn).token_ids) for _, turn in turns), default=0)
+        mask_BT = torch.zeros(len(turns), width, dtype=torch.bool)
+        rollout_BT = torch.zeros(len(turns), width)
+        for row, (_, turn) in enumerate(turns):
+            where = slice(0, len(sampled_of(turn).token_ids))
+            mask_BT[row, where] = gradable(turn)
+            rollout_BT[row, where] = torch.tensor(sampled_of(turn).logprobs)
+        owner_B = torch.tensor([owner for owner, _ in turns], dtype=torch.int64)
+        sequences = tuple(_sequences(trajectories))
+        return Rows(tuple(trajectories), tuple(turn for _, turn in turns), sequences, owner_B, mask_BT, rollout_BT)
 
     def batch(self) -> TurnBatch:
         """Return the inputs of advantages and rejections."""
-        parents = [part.parent for part in self.stretches if part.parent is not None]
-        parent_B = torch.tensor(parents, dtype=torch.int64) if parents else None
-        groups = [self.trajectories[part.owner].group for part in self.stretches]
-        return turn_batch([part.facts() for part in self.stretches], groups, self.owner_B, parent_B)
+        groups = [self.trajectories[owner].group for owner in self.owner_B.tolist()]
+        facts = [TurnFacts.of(turn, 0, len(sampled_of(turn).token_ids)) for turn in self.turns]
+        return turn_batch(facts, groups, self.owner_B)
 
     def graded(self) -> list[int]:
         """Indices of sequences with at least one graded turn; the others need no computation."""
-        return [
-            index for index, sequence in enumerate(self.sequences) if any(self._trains(row) for row in sequence.rows)
-        ]
+        return [index for index, sequence in enumerate(self.sequences) if any(map(self._trains, sequence.rows))]
 
     def _trains(self, row: int) -> bool:
-        part = self.stretches[row]
-        return part.trains and part.end > part.start
+        return gradable(self.turns[row]) and bool(sampled_of(self.turns[row]).token_ids)
 
     def of_trajectories(self, members: Sequence[int]) -> list[int]:
         """Return the sequences of the trajectories with these indices."""
@@ -256,7 +199,7 @@ class Rows:
     def _example(self, sequence: TokenSequence) -> Example:
         mask = [False] * len(sequence.ids)
         for row, (start, end) in zip(sequence.rows, sequence.spans, strict=True):
-            mask[start:end] = [self.stretches[row].trains] * (end - start)
+            mask[start:end] = [gradable(self.turns[row])] * (end - start)
         return Example(sequence.ids, mask)
 
     def pick(self, members: Sequence[int]) -> Tensor:
@@ -278,29 +221,15 @@ class TurnRows:
     """
 
     def __init__(self, trajectories: Sequence[Sequence[TurnFacts]], groups: Sequence[int], length: int):
-        """``groups`` says which trajectories have the same prompt; ``length`` is T.
-
-        What trajectories share is one row, and lies in the first of them.
-        """
-        self.facts: list[TurnFacts] = []
+        """``groups`` says which trajectories have the same prompt; ``length`` is T."""
+        self.facts = [fact for turns in trajectories for fact in turns]
         self.groups = groups
         self.size, self.length = len(trajectories), length
-        places: dict[tuple[int, int, int], int] = {}
-        owners, parents = [], []
-        for b, turns in enumerate(trajectories):
-            for t, fact in enumerate(turns):
-                place = (groups[b], -1, fact.node) if fact.node >= 0 else (groups[b], b, t)
-                if place not in places:
-                    places[place] = len(self.facts)
-                    self.facts.append(fact)
-                    owners.append(b)
-                    parents.append(places[groups[b], -1, fact.parent] if fact.parent >= 0 else -1)
-        shared = any(fact.node >= 0 for fact in self.facts)
-        self.parent_R = torch.tensor(parents, dtype=torch.int64) if shared else None
+        owners = [b for b, turns in enumerate(trajectories) for _ in turns]
         self.owner_R = torch.tensor(owners, dtype=torch.int64)
         start_R = torch.tensor([fact.start for fact in self.facts], dtype=torch.int64)
         length_R = torch.tensor([fact.end - fact.start for fact in self.facts], dtype=torch.int64)
-        step_J = torch.arange(int(length_R.max()) if len(places) else 0)
+        step_J = torch.arange(int(length_R.max()) if self.facts else 0)
         self.inside_RJ = step_J[None, :] < length_R[:, None]
         self.at_RJ = (start_R[:, None] + step_J[None, :]).clamp_max(max(0, length - 1))
 
@@ -317,7 +246,7 @@ class TurnRows:
     def batch(self, old_BT: Tensor | None = None, square_BT: Tensor | None = None) -> TurnBatch:
         """Return the inputs of our methods; ``old_BT`` are the trainer's log-probabilities, ``square_BT`` their Σπ².
         A method that needs what is not given says so."""
-        batch = turn_batch(self.facts, [self.groups[b] for b in self.owner_R.tolist()], self.owner_R, self.parent_R)
+        batch = turn_batch(self.facts, [self.groups[b] for b in self.owner_R.tolist()], self.owner_R)
         return dataclasses.replace(
             batch,
             logprobs_BT=None if old_BT is None else self.take(old_BT),

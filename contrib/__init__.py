@@ -1,1 +1,0 @@
-"""Methods on the plug-in API that live outside of the package; README.md says how."""
