@@ -23,14 +23,12 @@ machine; with ``dry_run`` the engine prints what a start would do and need, and 
 
 @engines.register("verl")
 def _verl(recipe: Recipe, pool: str | None, dry_run: bool) -> int:
-    from drkernel.engines.verl.layout import describe
     from drkernel.engines.verl.start import configuration, missing, run
 
     if not dry_run:
         return run(recipe, pool)
     print("# what verl is given; keys that are not here keep verl's own defaults (its ppo_trainer.yaml)")
     print(configuration(recipe, pool))
-    print(describe(recipe, pool))
     print("#\n# missing on this machine")
     print("\n".join(f"#   {item}" for item in missing(recipe, pool) or ["nothing"]))
     return 0

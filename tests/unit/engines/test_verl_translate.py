@@ -7,7 +7,6 @@ import yaml
 
 from commands import invoke
 from drkernel.config import ConfigError, field_keys, load_config
-from drkernel.engines.verl.layout import lay_out
 from drkernel.engines.verl.start import prepare
 from drkernel.engines.verl.translate import handled, translate
 from drkernel.rl.run.recipe import Recipe
@@ -114,47 +113,16 @@ def test_a_measuring_judge_needs_gpus_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-14b", "qwen3-14b-released"])
-def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
+def test_the_dry_run_prints_the_configuration_and_what_is_missing(name):
     asked = [str(RECIPES / f"{name}.yaml"), "--engine", "verl", "--dry-run", "--pool", "http://judge:8765"]
     result = invoke("train", *asked)
     assert result.exit_code == 0, result.output
     written = yaml.safe_load(result.stdout)  # the notes are comments
     assert written["actor_rollout_ref"]["rollout"]["n"] == 16 and written["trainer"]["v1"]["trainer_mode"] == "drkernel"
-    for word in ("# placement", "the service at http://judge:8765", "AdamW", "its cache", "hours per 100 steps"):
-        assert word in result.stdout
-    assert "DOES NOT FIT" not in result.stdout and "GB are left" in result.stdout
     missing = result.stdout.split("# missing on this machine")[1]
     assert "checkpoints/sft" in missing and "drkernel-coldstart-8k.parquet" in missing
     assert "drkernel-rl-data.parquet" in missing and "a judge" not in missing
     assert "a judge that measures on cuda:0" in invoke("train", *asked[:-2]).stdout
-    tight = invoke("train", *asked, "verl.gpu_memory=4e10", "verl.sampler_memory=0.9")
-    assert "DOES NOT FIT into 40.0 GB" in tight.stdout
-
-
-def test_memory_follows_its_arithmetic():
-    recipe = load_config(Recipe, RECIPES / "qwen3-14b.yaml")
-    found = lay_out(recipe)
-    parameters = 14.77e9
-    state = sum(item.value for item in found.state)
-    assert state == pytest.approx(16 * parameters / (8 * recipe.verl.get("nodes", 1)) + 1.5e9, rel=0.01)
-    seconds = {item.name: item.value for item in found.seconds}
-    # 256 trajectories of 3 answers, half of 8,192 tokens each, and as many tokens of prompts and feedback
-    forward = 2 * parameters + 2 * 40 * 40 * 128 * 24576
-    assert seconds["learning"] == pytest.approx(5 * forward * 256 * 24576 / (8 * 300e12), rel=0.01)
-    row, cache = 12288 * 2 * 40 * 8 * 128 * 2, 2 * (0.55 * 80e9 - parameters - 2e9)  # bf16 over 2 GPUs
-    rounds = 256 * 3 * 4096 / 4 / (cache / row)
-    assert seconds["sampling"] == pytest.approx(rounds * (2 * parameters + cache) / 2 / 2e12, rel=0.01)
-    assert found.step == pytest.approx(seconds["sampling"] + seconds["reading"] + seconds["learning"])
-    guarded = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["rl.learner.kl_coefficient=0.01"]))
-    assert guarded.peak == found.peak  # verl keeps the reference in the host's memory
-    assert guarded.step - found.step == pytest.approx(seconds["learning"] / 5)
-    apart = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["rollout.staleness=1", "verl.sampler_gpus=8"]))
-    assert apart.peak == found.phase(found.training) and apart.step == pytest.approx(found.step - min(
-        seconds["learning"], found.step - seconds["learning"]))  # fmt: skip
-    wider = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.nodes=4"]))
-    assert sum(item.value for item in wider.state) < state and wider.step < found.step
-    with pytest.raises(ConfigError, match=r"verl\.sampler_memory"):
-        lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.sampler_memory=0.1"]))
 
 
 def test_an_unknown_key_ends_the_command_with_its_name():

@@ -23,11 +23,6 @@ class VerlSettings(Config):
 
     nodes: int = Field(1, ge=1, description="machines that train")
     gpus: int = Field(8, ge=1, description="GPUs of each that train and sample; those of the judge are not among them")
-    judge_gpus: int = Field(0, ge=0, description="GPUs of `drkernel serve`, elsewhere; for the estimate of time")
-    judge_rate: float = Field(0.5, gt=0, description="evaluations a second and GPU of the judge, for the estimate")
-    gpu_memory: float = Field(80e9, gt=0, description="bytes of one GPU, for the estimate")
-    gpu_flops: float = Field(300e12, gt=0, description="FLOP/s that one GPU reaches in training, for the estimate")
-    gpu_bandwidth: float = Field(2e12, gt=0, description="bytes/s that one GPU reaches in decoding, for the estimate")
     sampler_gpus: int = Field(0, ge=0, description="GPUs that sample beside those that train: rollout.staleness 1")
     sampler_parallel: int = Field(1, ge=1, description="GPUs that one copy of the sampler is split over")
     sampler_memory: float = Field(0.6, gt=0, lt=1, description="share of a GPU's memory that the sampler may take")

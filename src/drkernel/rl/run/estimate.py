@@ -150,16 +150,6 @@ def trained_parameters(recipe: Recipe, shape: ModelShape) -> int:
     return shape.parameters if lora is None else shape.adapter_parameters(lora)
 
 
-def answer_tokens(recipe: Recipe) -> float:
-    """Tokens of an answer: half of what it may have."""
-    return recipe.rollout.sampling.max_tokens / 2
-
-
-def trajectory_tokens(recipe: Recipe) -> float:
-    """Tokens of a trajectory: its answers, and as many of prompts and feedback."""
-    return min(recipe.rollout.context, 2 * recipe.episode.turns * answer_tokens(recipe))
-
-
 def _memory(recipe: Recipe, shape: ModelShape, ranks: int) -> dict[str, float]:
     """Return the bytes needed on the busiest device, by purpose, of the dtypes that the trainer really uses.
 
@@ -196,7 +186,8 @@ def _evaluates(recipe: Recipe) -> bool:
 
 def _times(recipe: Recipe, shape: ModelShape, flops: float, judge_rate: float) -> dict[str, float]:
     """Return the seconds of every stage."""
-    turns, answer, sequence = recipe.episode.turns, answer_tokens(recipe), trajectory_tokens(recipe)
+    turns, answer = recipe.episode.turns, recipe.rollout.sampling.max_tokens / 2
+    sequence = min(recipe.rollout.context, 2 * turns * answer)  # as many tokens of prompts and feedback as of answers
     times: dict[str, float] = {}
     if recipe.coldstart is not None:
         times["cold start"] = recipe.coldstart.tasks * recipe.coldstart.episode.turns / judge_rate
