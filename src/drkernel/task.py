@@ -29,7 +29,7 @@ class Tolerance(Config):
 class Provenance(Config):
     """The origin of a task."""
 
-    source: str = Field(description="'builtin', 'kernelbench', 'flashinfer', 'parquet', 'jsonl', 'file' or 'generated'")
+    source: str = Field(description="'builtin', 'kernelbench', 'parquet', 'jsonl', 'file' or 'generated'")
     path: str | None = Field(None, description="file, row or generator the text came from")
     license: str | None = Field(None, description="licence of the text where known")
 

@@ -36,7 +36,6 @@ Examples:
 
   drkernel eval kernelbench:KernelBench/level1/23 mine.py
 
-  drkernel eval flashinfer:flashinfer-trace/rmsnorm_h4096/3f1c solution.json
 
   drkernel eval builtin/level2/linear_bias_gelu mine.py --profile small --json | jq .speedup.value
 """
@@ -119,12 +118,8 @@ def _task(reference: str, precision: str | None) -> Any:
 
 
 def _candidate(path: str) -> str:
-    """The candidate's source: a module as it stands, or the one file of a FlashInfer-Bench solution (.json)."""
-    from drkernel.tasks.flashinfer import candidate_of
-
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return candidate_of(text, path) if path.endswith(".json") else text
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read the candidate {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 tasks_app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
 
-SPEC_HELP = (
-    "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, "
-    "parquet:FILE, jsonl:FILE or file:PATH"
-)
+SPEC_HELP = "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, parquet:FILE, jsonl:FILE or file:PATH"
 OK, NOT_ADMITTED = 0, 1
 
 

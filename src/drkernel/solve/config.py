@@ -58,7 +58,7 @@ class BenchConfig(Config):
     agent: AgentTerms = AgentTerms()
     tasks: str = Field(
         "builtin",
-        description="builtin[/levelN], kernelbench:DIR, flashinfer:DIR, parquet:FILE, "
+        description="builtin[/levelN], kernelbench:DIR, parquet:FILE, "
         "jsonl:FILE, file:PATH, a path or generated:heldout[:COUNT] (the families that the quickstart holds out)",
     )
     choose: TaskChoice = TaskChoice()

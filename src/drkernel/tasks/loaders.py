@@ -1,9 +1,8 @@
-"""Loads tasks: the built-in suite, KernelBench and FlashInfer-Bench as published, parquet, JSONL, files.
+"""Loads tasks: the built-in suite, KernelBench as published, parquet, JSONL, files.
 
 A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR``,
-``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``flashinfer:DIR[/DEFINITION[/UUID]]``,
-``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]``, ``file:PATH``, or the path of a reference's file. Every error names the
-file, the row and the field.
+``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]``, ``file:PATH``,
+or the path of a reference's file. Every error names the file, the row and the field.
 
 Reads parquet files, with the extra ``drkernel[data]``.
 """
@@ -24,7 +23,6 @@ from drkernel.config import did_you_mean
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.flashinfer import load_flashinfer
 
 
 def read_rows(path: Path, error: type[ValueError]) -> tuple[set[str], list[dict[str, Any]]]:
@@ -43,10 +41,7 @@ def read_rows(path: Path, error: type[ValueError]) -> tuple[set[str], list[dict[
     return set(table.column_names), table.to_pylist()
 
 
-SPECS = (
-    "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], flashinfer:DIR[/DEFINITION[/UUID]], "
-    "parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
-)
+SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
 _REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")
 _NAME_KEYS = ("uuid", "name", "problem_id", "index")
 
@@ -71,8 +66,6 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
         raise TaskError(f"cannot read the task spec {spec!r}: it is neither a file nor one of: {SPECS}")
     if kind == "kernelbench":
         return list(_kernelbench(Path(rest), precision or "fp32"))
-    if kind == "flashinfer":
-        return list(load_flashinfer(Path(rest), precision))
     if kind == "parquet":
         path, id = _file_and_id(rest)
         return _only(path, id, _parquet(path, precision or "fp32"))
