@@ -53,9 +53,6 @@ from drkernel.tasks.sharing import Share, shared_by
 MANTISSA_BITS: dict[str, int] = {"fp64": 52, "fp32": 23, "tf32": 10, "fp16": 10, "bf16": 7, "fp8": 3}
 """Stored mantissa bits. fp8 is the e4m3 format."""
 
-NEXT_LOWER: dict[str, str] = {"fp64": "fp32", "fp32": "tf32", "tf32": "bf16", "fp16": "bf16", "bf16": "fp8"}
-"""The first format that counts as a downgrade of each declared precision."""
-
 
 def unit_roundoff(precision: str) -> float:
     """Return the largest relative error of rounding to nearest in a format: ``2 ** -(stored mantissa bits + 1)``."""

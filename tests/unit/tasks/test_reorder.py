@@ -7,12 +7,14 @@ import torch.nn.functional as F
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.inputs import VARIANTS
-from drkernel.tasks.oracle import MANTISSA_BITS, NEXT_LOWER, flatten_outputs
+from drkernel.tasks.oracle import MANTISSA_BITS, flatten_outputs, tolerance_for, unit_roundoff
 from drkernel.tasks.problem import load_problem
 from drkernel.tasks.promote import promoted_copy, run_promoted, run_rounded
 from drkernel.tasks.reorder import Reordered
 from sweeps import sweep
 
+NEXT_LOWER = {"fp64": "fp32", "fp32": "tf32", "tf32": "bf16", "fp16": "bf16", "bf16": "fp8"}
+"""the first format that counts as a downgrade of each declared precision"""
 IDS = [task.id.removeprefix("builtin/") for task in builtin_tasks()]
 
 
@@ -107,3 +109,10 @@ def test_half_precision_accumulates_in_single(dtype):
     x = torch.full((1, 4096), 1.0, dtype=dtype)
     with Reordered():
         assert float(x.sum()) == 4096 and float((x @ x.T)[0, 0]) == 4096
+
+
+def test_limits_lie_between_honest_and_downgraded():
+    for precision, lower in NEXT_LOWER.items():
+        rule = tolerance_for(precision)
+        unit = unit_roundoff(precision)
+        assert 2 * unit <= rule.accuracy_limit(unit / 2, unit / 2) <= unit_roundoff(lower) / 2

@@ -1,1 +1,0 @@
-"""Kernels and published figures of ``benchmarks/model_vs_figures.py``."""
