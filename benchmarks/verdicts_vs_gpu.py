@@ -66,8 +66,7 @@ def answers(directory: Path) -> list[tuple[str, Path, Path, dict[str, str]]]:
                     reference = directory / "KernelBench" / level / source.name
                     if row.get("Level", level) == level and reference.is_file() and source.is_file():
                         found.append((f"{name}/{level}/{source.stem}", reference, source, row))
-    order = {"correct": 0, "incorrect": 1, "fails": 2}
-    return sorted(found, key=lambda one: (order[on_gpu(one[3])], one[0]))
+    return sorted(found, key=lambda one: (GPU.index(on_gpu(one[3])), one[0]))
 
 
 def on_gpu(row: dict[str, str]) -> str:

@@ -344,6 +344,7 @@ class KernelRun:
             classes=np.zeros((CLASSES if self.weights else 1, counters + 1), np.int64),
         )
         ctx = worker.ctx
+        ctx[Ctx.CLOCK] = max((int(other[Ctx.CLOCK]) for other in self.contexts), default=0)  # programs may run in parts
         self.contexts.append(ctx)
         ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
         ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
@@ -395,9 +396,7 @@ class KernelRun:
 
     def _execute(self, runs: list[tuple[int, int]]) -> list[RecordingThread]:
         """Run the programs at these places: a few first; by what they took, the rest in optimised code or threads."""
-        now = max((int(ctx[Ctx.CLOCK]) for ctx in self.contexts), default=0)  # a kernel's programs may come in parts
         first, threads = self._worker(), self._threads()
-        first.ctx[Ctx.CLOCK] = now
         native, programs = self.code.now(), sum(stop - start for start, stop in runs)
         head, tail = split_runs(runs, max(1, programs // 32))
         ran, spent = sum(stop - start for start, stop in head), 0.0

@@ -15,10 +15,11 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
+from drkernel.sim.cost.instructions import assembled
 from launches import fresh, launch
 from ttir_executor import launch as executor
 from ttir_executor.ttir.ir import UnsupportedTTIR
-from ttir_executor.ttir.ptx import machine_instructions, operations, read_ptx
+from ttir_executor.ttir.ptx import operations, read_ptx
 
 M32 = 0xFFFFFFFF
 COUNT = 256
@@ -523,8 +524,8 @@ def test_assembly_is_priced_by_its_instructions() -> None:
     text = "{ .reg .b32 t; add.u32 t, $1, 1; // add more; mul\n ex2.approx.f32 $0, t; fma.rn.f16x2 t, t, t, t; }"
     assert operations(text) == {"int": 1, "sfu": 1, "fp16": 2}
     assert operations("griddepcontrol.wait; // dummy $0") == {}
-    assert machine_instructions("div.rn.f64 $0, $1, $2; rem.s64 $0, $1, $2;") == {"fp64": 22, "int": 90}
-    assert machine_instructions("rcp.approx.f32 $0, $1; sqrt.rn.f32 $0, $1;") == {"fp32": 5, "sfu": 2}
+    assert operations("div.rn.f64 $0, $1, $2; rem.s64 $0, $1, $2;", assembled) == {"fp64": 22, "int": 90}
+    assert operations("rcp.approx.f32 $0, $1; sqrt.rn.f32 $0, $1;", assembled) == {"fp32": 5, "sfu": 2}
     assert [s.text for s in read_ptx("{ mov.b32 {a, b}, $1; }").statements] == ["mov.b32 {a, b}, $1"]
     size = 1 << 14
 

@@ -36,6 +36,11 @@ def count_operation(cost: BlockCost, op: Op) -> None:
         count_elementwise(cost, op, op.results[0].type.numel)
 
 
+def float_unit(elem: str) -> str:
+    """The unit of arithmetic on an element type."""
+    return {"f64": "fp64", "f16": "fp16", "bf16": "bf16"}.get(elem, "fp32")
+
+
 def count_elementwise(cost: BlockCost, op: Op, numel: int) -> None:
     """Add an elementwise operation's work, by the unit that does it."""
     type_ = op.results[0].type
@@ -43,10 +48,7 @@ def count_elementwise(cost: BlockCost, op: Op, numel: int) -> None:
     if op.name in SPECIAL_FUNCTION:
         cost.flops["sfu"] += numel
     elif type_.is_float or operand.is_float:
-        elem = operand.elem if operand.is_float else type_.elem
-        unit = elem if elem in ("f64", "f16", "bf16") else "f32"
-        cost.flops[{"f64": "fp64", "f16": "fp16", "bf16": "bf16", "f32": "fp32"}[unit]] += (
-            2 * numel if op.name == "math.fma" else numel
-        )
+        unit = float_unit(operand.elem if operand.is_float else type_.elem)
+        cost.flops[unit] += 2 * numel if op.name == "math.fma" else numel
     elif type_.elem != "ptr" and type_.elem != "i1":
         cost.flops["int"] += numel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,12 +18,6 @@ _REGISTER = re.compile(r"^\.reg\s+((?:\.v[24]\s+)?\.\w+)\s+(.*)$", re.DOTALL)
 _NO_WORK = frozenset({"griddepcontrol", "membar", "fence", "bar", "barrier", "nanosleep", "pragma"})
 """orders threads or programs, or tells the scheduler something; programs here run to their end one after another"""
 _SPECIAL = frozenset({"ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"})
-ROUNDED: dict[str, tuple[float, float]] = {"div": (7, 1), "sqrt": (5, 1), "rcp": (2, 1)}
-"""(arithmetic, special-function) instructions of correctly rounded functions of one fp32 element"""
-WIDE_DIVISION = 90.0
-"""instructions of a division of 64-bit whole numbers by one that is not known"""
-_WIDE = {"mul": 5.0, "mad": 7.0, "shl": 3.0, "shr": 3.0, "div": WIDE_DIVISION, "rem": WIDE_DIVISION}
-"""the same of other statements on 64 bits, which are several instructions for Triton's operations, too"""
 
 
 @dataclass(frozen=True)
@@ -138,44 +133,26 @@ def shown(text: str) -> str:
     return repr(line if len(line) <= 400 else line[:400] + " ...")
 
 
-def operations(text: str) -> Counter[str]:
+def counts_of(statement: Statement) -> dict[str, float]:
+    """The instructions of a statement by unit, where it is one of the machine's, or two for a pair of numbers."""
+    types = statement.opcode[1:]
+    if statement.name in _SPECIAL or (statement.name == "div" and any(t.startswith("f") for t in types)):
+        return {"sfu": 2 if any(t.endswith("x2") for t in types) else 1}
+    if statement.name == "cvt":
+        return {"sfu" if "f64" in types else "int": 1}
+    if statement.name in ("div", "rem"):
+        return {"int": 28}
+    for name, unit in (("f64", "fp64"), ("f32", "fp32"), ("f16", "fp16"), ("bf16", "bf16")):
+        if name in types or f"{name}x2" in types:
+            return {unit: 2 if f"{name}x2" in types else 1}
+    return {"int": 2 if any(t.endswith("64") for t in types) else 1}
+
+
+def operations(text: str, counted: Callable[[Statement], dict[str, float]] = counts_of) -> Counter[str]:
     """Instructions of one execution by the unit that runs them: ``sfu``, ``fp64``, ``fp32``, ``fp16``, ``bf16`` or
-    ``int``."""
+    ``int``. ``counted`` gives those of a statement."""
     found: Counter[str] = Counter()
     for statement in read_ptx(text).statements:
         if not statement.no_work:
-            unit, count = _unit(statement)
-            found[unit] += count
+            found.update(counted(statement))  # type: ignore[arg-type]
     return found
-
-
-def machine_instructions(text: str) -> Counter[str]:
-    """The machine's instructions by unit: those that the assembler makes of a statement that is not one of them."""
-    found: Counter[str] = Counter()
-    for statement in read_ptx(text).statements:
-        kinds, name = set(statement.opcode[1:]), statement.name
-        rounded = name in ROUNDED and not kinds & {"approx", "full"}
-        if rounded and kinds & {"f32", "f64"}:
-            arithmetic, special = ROUNDED[name]
-            counts = {"fp64": 2 * arithmetic + 8 * special} if "f64" in kinds else {"fp32": arithmetic, "sfu": special}
-            found.update(counts)  # type: ignore[arg-type]
-        elif name in _WIDE and kinds & {"s64", "u64", "b64"}:
-            found["int"] += _WIDE[name]  # type: ignore[assignment]
-        elif not statement.no_work:
-            unit, count = _unit(statement)
-            found[unit] += count
-    return found
-
-
-def _unit(statement: Statement) -> tuple[str, int]:
-    types = statement.opcode[1:]
-    if statement.name in _SPECIAL or (statement.name == "div" and any(t.startswith("f") for t in types)):
-        return "sfu", 2 if any(t.endswith("x2") for t in types) else 1
-    if statement.name == "cvt":
-        return ("sfu", 1) if "f64" in types else ("int", 1)
-    if statement.name in ("div", "rem"):
-        return "int", 28
-    for name, unit in (("f64", "fp64"), ("f32", "fp32"), ("f16", "fp16"), ("bf16", "bf16")):
-        if name in types or f"{name}x2" in types:
-            return unit, 2 if f"{name}x2" in types else 1
-    return "int", 2 if any(t.endswith("64") for t in types) else 1

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 
+from ttir_executor.lower.block_cost import float_unit
 from ttir_executor.ttir.ir import Op, Type, Value
-from ttir_executor.ttir.ptx import ROUNDED, WIDE_DIVISION, machine_instructions
+from ttir_executor.ttir.ptx import Statement, counts_of, operations
 
 Counts = dict[str, float]
 """instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""
@@ -27,7 +28,6 @@ FREE = frozenset(
 """what only names or rearranges registers, or is one instruction for a whole program"""
 
 _FUNCTIONS: dict[str, tuple[float, float]] = {
-    **ROUNDED,
     "exp": (4, 1), "exp2": (4, 1), "exp10": (7, 1), "log": (27, 0), "log2": (18, 0), "log10": (19, 0), "sin": (24, 0),
     "cos": (24, 0), "sincos": (40, 0), "tan": (40, 1), "tanh": (14, 2), "sinh": (22, 2), "cosh": (14, 2),
     "asin": (18, 1), "acos": (24, 1), "asinh": (34, 2), "acosh": (32, 2), "atanh": (32, 1), "atan": (24, 1),
@@ -35,8 +35,8 @@ _FUNCTIONS: dict[str, tuple[float, float]] = {
     "normcdf": (44, 2), "normcdfinv": (48, 2), "log1p": (24, 0), "expm1": (20, 1), "cbrt": (20, 2), "pow": (80, 2),
     "powi": (26, 2), "hypot": (18, 1), "rhypot": (18, 1), "lgamma": (130, 3), "tgamma": (90, 3), "fmod": (50, 1),
     "rem": (50, 1), "remainder": (60, 1), "j0": (70, 3), "j1": (70, 3), "y0": (120, 5), "y1": (120, 5),
-    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "rsqrt": (0, 1), "rcbrt": (20, 2),
-    "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
+    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "sqrt": (5, 1), "rsqrt": (0, 1), "rcbrt": (20, 2),
+    "rcp": (2, 1), "div": (7, 1), "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
     "roundeven": (1, 0), "nearbyint": (1, 0), "rint": (1, 0), "lrint": (2, 0),
     "llrint": (2, 0), "lround": (12, 0), "llround": (12, 0), "floor": (1, 0), "ceil": (1, 0), "trunc": (1, 0),
     "fabs": (1, 0), "abs": (1, 0), "absf": (1, 0), "copysign": (1, 0), "fmax": (1, 0), "fmin": (1, 0), "fma": (1, 0),
@@ -46,6 +46,11 @@ _FUNCTIONS: dict[str, tuple[float, float]] = {
     "fast_log10": (2, 1), "fast_exp10": (2, 1), "fast_tan": (5, 3), "add": (1, 0), "sub": (1, 0), "mul": (1, 0),
 }  # fmt: skip
 """(arithmetic, special-function) instructions of a function of one fp32 element"""
+_WIDE = {
+    "muli": 5.0, "mulhiui": 5.0, "shli": 3.0, "shrsi": 3.0, "shrui": 3.0,
+    "mul": 5.0, "mad": 7.0, "shl": 3.0, "shr": 3.0, "div": 90.0, "rem": 90.0,
+}  # fmt: skip
+"""instructions of operations on 64-bit whole numbers, as Triton and as assembly names them; of others two"""
 UNKNOWN = (60.0, 2.0)
 """a function that the table does not know"""
 _SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
@@ -60,15 +65,15 @@ def instructions(op: Op) -> Counts:
     if name in FREE:
         return {}
     if name == "tt.elementwise_inline_asm":
-        return {unit: count / int(op.attrs["pack"]) for unit, count in machine_instructions(op.attrs["asm"]).items()}
+        return {unit: count / int(op.attrs["pack"]) for unit, count in operations(op.attrs["asm"], assembled).items()}
     type_ = op.results[0].type if op.results else op.operands[0].type
     source = op.operands[0].type if op.operands else type_
     if name.startswith("math.") or name in ("tt.extern_elementwise", "tt.precise_sqrt", "tt.clampf"):
         return _function(op, source, type_)
     if name in ("arith.divf", "tt.precise_divf"):
-        return _scaled(source, *_FUNCTIONS["div"])
+        return _scaled(source.elem, *_FUNCTIONS["div"])
     if name == "arith.remf":
-        return _scaled(source, *_FUNCTIONS["fmod"])
+        return _scaled(source.elem, *_FUNCTIONS["fmod"])
     if name == "arith.negf":
         return {}  # a modifier of the operand
     if name in _CONVERSIONS or name == "tt.fp_to_fp":
@@ -78,17 +83,21 @@ def instructions(op: Op) -> Counts:
     if name in ("tt.trans", "tt.join", "tt.split", "tt.cat", "tt.gather"):
         return {"int": 2.0}  # through shared memory, or shuffles
     if name == "arith.cmpf" or source.is_float:
-        return {_unit(source): 1.0}
-    return {"int": _integer(name, type_)}
+        return {float_unit(source.elem): 1.0}
+    return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
 
 
-def _unit(type_: Type) -> str:
-    return {"f64": "fp64", "f16": "fp16", "bf16": "bf16"}.get(type_.elem, "fp32")
+def assembled(statement: Statement) -> Counts:
+    """What the assembler makes of a statement, by unit: some are several instructions."""
+    kinds, name = set(statement.opcode[1:]), statement.name
+    if name in ("div", "sqrt", "rcp") and kinds & {"f32", "f64"} and not kinds & {"approx", "full"}:
+        return _scaled("f64" if "f64" in kinds else "f32", *_FUNCTIONS[name])
+    return {"int": _WIDE[name]} if name in _WIDE and kinds & {"s64", "u64", "b64"} else counts_of(statement)
 
 
-def _scaled(type_: Type, arithmetic: float, special: float) -> Counts:
+def _scaled(elem: str, arithmetic: float, special: float) -> Counts:
     """A function's counts in its element type: double precision has longer polynomials and no special functions."""
-    if type_.elem == "f64":
+    if elem == "f64":
         return {"fp64": 2.0 * arithmetic + 8.0 * special}
     return {unit: count for unit, count in (("fp32", arithmetic), ("sfu", special)) if count}
 
@@ -98,20 +107,19 @@ def _function(op: Op, source: Type, type_: Type) -> Counts:
     if op.name == "tt.extern_elementwise":
         name = op.attrs.get("symbol", "").strip('"').removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32")
     if op.name == "tt.clampf":
-        return {_unit(source): 2.0}
+        return {float_unit(source.elem): 2.0}
     if name == "fma":
-        return {_unit(source): 1.0}
+        return {float_unit(source.elem): 1.0}
     if op.name == "math.sqrt" and type_.elem == "f32":
         return {"sfu": 1.0}  # approximate, as tl.sqrt is
     if _LIBRARY_CONVERSION.match(name):
         return {} if "_as_" in name else {"int": float(max(_words(source), _words(type_)))}
     if name.startswith("powi") and (power := _known_number(op.operands[1])):
         products = abs(power).bit_length() + abs(power).bit_count() - 1
-        return _scaled(type_, products + (_FUNCTIONS["div"][0] if power < 0 else 0.0), float(power < 0))
+        return _scaled(type_.elem, products + (_FUNCTIONS["div"][0] if power < 0 else 0.0), float(power < 0))
     if not source.is_float and not type_.is_float:
         return {"int": 2.0 * _words(type_)}
-    known = _FUNCTIONS.get(_plain(name), UNKNOWN)
-    return _scaled(source if source.is_float else type_, *known)
+    return _scaled((source if source.is_float else type_).elem, *_FUNCTIONS.get(_plain(name), UNKNOWN))
 
 
 def _known_number(value: Value) -> int:
@@ -144,15 +152,6 @@ def _words(type_: Type) -> int:
     return 2 if type_.bits > 32 else 1
 
 
-def _integer(name: str, type_: Type) -> float:
-    wide = type_.bits > 32
-    if name in ("arith.muli", "tt.mulhiui"):
-        return 5.0 if wide else 1.0
-    if name in ("arith.shli", "arith.shrsi", "arith.shrui"):
-        return 3.0 if wide else 1.0
-    return 2.0 if wide else 1.0
-
-
 def _division(op: Op, type_: Type) -> float:
     """By a known number: a multiplication or a shift; by an unknown one: a reciprocal and corrections.
 
@@ -164,5 +163,5 @@ def _division(op: Op, type_: Type) -> float:
     known = divisor.op is not None and divisor.op.name == "arith.constant"
     same = not divisor.type.is_block and type_.is_block
     if type_.bits > 32:
-        return 14.0 if known else WIDE_DIVISION
+        return 14.0 if known else _WIDE["div"]
     return 5.0 if known else 13.0 if same else 28.0
