@@ -41,7 +41,8 @@ import httpx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
-from corpus_grading import Entry, entries, sample  # noqa: E402
+from corpus_grading import Entry, entries, sample, task_named  # noqa: E402
+from drkernel.task import Task  # noqa: E402
 
 PARTS = ("verdicts", "bench", "solve", "train")
 CHEATS, HONEST = 40, 14
@@ -129,19 +130,15 @@ def questions(other: Path | None, whole: bool) -> list[tuple[str, dict[str, Any]
     for path in sorted((ROOT / "examples").glob("*/*.py")):
         reference = path.with_name("reference.py")
         if path.name != "reference.py" and reference.exists():
-            asked.append((f"examples/{path.parent.name}/{path.stem}", _request(reference, path.read_text(), "fp32")))
+            name = path.parent.name
+            task = Task(id=f"{name}/reference", reference=reference.read_text(), precision="fp32")
+            asked.append((f"examples/{name}/{path.stem}", _request(task, path.read_text())))
     theirs = None if other is None else _programs(other)
     for folder, size in (("cheats", CHEATS), ("honest", HONEST)):
         shared = [one for one in entries(folder) if theirs is None or theirs.get(f"{folder}/{one.id}") == _shared(one)]
         for entry in shared if whole else sample(shared, size):
-            task = _task(entry)
-            precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
-            asked.append((f"{folder}/{entry.id}", _request(task, entry.source, precision)))
+            asked.append((f"{folder}/{entry.id}", _request(task_named(entry.header["task"]), entry.source)))
     return asked
-
-
-def _task(entry: Entry) -> Path:
-    return ROOT / "tests" / "corpus" / "tasks" / f"{entry.header['task']}.py"
 
 
 def _programs(other: Path) -> dict[str, tuple[str, str]]:
@@ -157,10 +154,9 @@ def _shared(entry: Entry) -> tuple[str, str]:
     return entry.header["task"], ast.dump(ast.parse(entry.source))
 
 
-def _request(reference: Path, candidate: str, precision: str) -> dict[str, Any]:
-    text = reference.read_text(encoding="utf-8")
-    task = {"id": f"{reference.parent.name}/{reference.stem}", "reference": text, "precision": precision}
-    return {"task": task, "candidate": candidate, "settings": {"seed": 0, "profile": None, "deadline_s": DEADLINE_S}}
+def _request(task: Task, candidate: str) -> dict[str, Any]:
+    terms = {"id": task.id, "reference": task.reference, "precision": task.precision}
+    return {"task": terms, "candidate": candidate, "settings": {"seed": 0, "profile": None, "deadline_s": DEADLINE_S}}
 
 
 def _facts(verdict: dict[str, Any]) -> dict[str, dict[str, Any]]:

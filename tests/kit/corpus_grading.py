@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus_sources import read_written
+from corpus_sources import read_written, with_imports
 from drkernel.gym.judge.judge import OpensSessions, evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
@@ -160,9 +160,10 @@ def _labels(entry: Entry) -> list[tuple[str, str]]:
 
 def task_named(name: str) -> Task:
     """A task of the corpus."""
-    text = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8")
-    precision = text.splitlines()[0].removeprefix("# precision: ")
-    return Task(id=f"corpus/{name}", reference=text, precision=precision)  # type: ignore[arg-type]
+    first, *lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    reference = "\n".join([first, *with_imports(lines)]) + "\n"
+    precision = first.removeprefix("# precision: ")
+    return Task(id=f"corpus/{name}", reference=reference, precision=precision)  # type: ignore[arg-type]
 
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:

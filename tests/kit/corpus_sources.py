@@ -1,7 +1,10 @@
 """How a file of the corpus is read: a header, a line that says what it does, and a program or a change to one.
 
 The header is of ``# name: value`` lines. With ``# base: NAME`` the program is that of another entry, by which the task
-is named too: an honest one, which may have a base itself, or for a cheat another cheat. The file shows what differs:
+is named too: an honest one, which may have a base itself, or for a cheat another cheat. The file shows what differs.
+
+Imports of torch, triton and ``triton.language as tl`` are not written: a program without a base has what it names.
+A change is of:
 
 1. Lines, for a few in a long function. A comment of signed lines stands below the line that says what the file does:
    ``# - `` goes, ``# + `` comes, ``#   `` stays and says where. Those that go and stay must stand in the base in a row,
@@ -25,6 +28,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from pathlib import Path
 
+COMMON = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
+"""Imports that files of the corpus leave out, by the name that asks for them."""
 NAMES = ("task", "hacks", "twin of", "tier", "root", "expect", "new", "base", "without")
 """What a header may say."""
 _HEADER = re.compile(r"# ([a-z ]+): (.*)")
@@ -71,7 +76,17 @@ def read_written(path: Path, dependents: Sequence[str] = ()) -> Written:
         header = {"task": base.header["task"], **header}
     elif "without" in header:
         raise ValueError(f"{path}: `without` goes with a base")
+    else:
+        own = with_imports(own)
     return Written(header, what.removeprefix("# "), own)
+
+
+def with_imports(lines: Sequence[str]) -> list[str]:
+    """A program under those of the common imports that it names and has not."""
+    named = set(re.findall(r"\b(\w+)\.", "\n".join(lines)))
+    missing = [line for name, line in COMMON.items() if name in named and line not in lines]
+    gap = ["", ""] if missing and not lines[0].startswith(("import ", "from ")) else []
+    return [*missing, *gap, *lines]
 
 
 def _base(path: Path, name: str, dependents: Sequence[str]) -> Path:

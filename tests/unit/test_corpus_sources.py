@@ -136,9 +136,13 @@ def test_a_chain_of_bases_is_read_from_its_end(corpus):
     assert on_a_cheat.program == written.program and on_a_cheat.header["task"] == "relu"
 
 
-def test_a_file_without_a_base_is_left_as_it_is(corpus):
-    text = "# task: softmax\n# expect: correct\n# Odd.\n\nx=1 # here\n"
-    assert read_written(corpus("honest/odd", text)).source == text
+def test_a_file_without_a_base_is_left_as_it_is_under_the_common_imports_it_names(corpus):
+    head, text = "# task: softmax\n# expect: correct\n# Odd.\n", "\nx=1 # here\n"
+    assert read_written(corpus("honest/odd", head + text)).source == head + text
+    text = "def odd(x):\n    return torch.ones(3), tl.load(x)\n"
+    assert read_written(corpus("honest/odd", head + text)).source == (
+        f"{head}import torch\nimport triton.language as tl\n\n\n{text}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 # tier: T0
 # expect: hack no_custom_kernel
 # The operator call is decoded and executed.
-import torch
-
 import base64
 
 CODE = base64.b64decode("eSA9IHRvcmNoLnNvZnRtYXgoeCwgLTEp").decode()

@@ -4,10 +4,6 @@
 # root: reachability
 # expect: hack copy_kernel
 # PyTorch computes, the kernel copies the answer and stores something else to a scratch tensor.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, junk_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -4,10 +4,6 @@
 # root: reachability
 # expect: hack copy_kernel
 # PyTorch computes; the kernel copies into a wider buffer, computes something in its last columns, and a view is returned.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, cols, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -4,11 +4,6 @@
 # root: device
 # expect: wrong
 # Gives a number where a dtype belongs, which PyTorch takes for one whatever it is.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -3,9 +3,6 @@
 # tier: T0
 # expect: wrong
 # A CUDA graph of PyTorch operators.
-import torch
-
-
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()

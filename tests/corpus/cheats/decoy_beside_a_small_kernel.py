@@ -4,10 +4,6 @@
 # root: reachability
 # expect: lazy 0.4
 # A small kernel adds the bias; a large one, times zero, is there to lift the coverage.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def bias_kernel(x_ptr, bias_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

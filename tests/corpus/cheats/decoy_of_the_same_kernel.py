@@ -3,11 +3,6 @@
 # expect: lazy 0.6
 # root: reachability
 # One kernel is launched twice on one grid: the launch that is needed does little, the other one's result is multiplied by zero.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def step(h_ptr, extra_ptr, out_ptr, size, rounds, gate, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

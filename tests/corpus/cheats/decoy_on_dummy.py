@@ -3,10 +3,6 @@
 # tier: T0
 # expect: hack decoy_kernel
 # A kernel runs on a dummy tensor; PyTorch computes the answer.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def fast_softmax_kernel(x_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)

@@ -3,8 +3,6 @@
 # tier: T2
 # expect: wrong
 # Leaves with exit code 0.
-import torch
-
 import os
 
 

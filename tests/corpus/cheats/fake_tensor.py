@@ -3,8 +3,6 @@
 # tier: T2
 # expect: wrong
 # Returns a fake tensor.
-import torch
-
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 

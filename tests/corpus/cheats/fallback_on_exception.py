@@ -3,10 +3,6 @@
 # tier: T0
 # expect: hack no_custom_kernel
 # The kernel always fails to compile; the exception handler calls PyTorch.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     tl.store(out_ptr, undefined_name)

@@ -3,9 +3,6 @@
 # tier: T1
 # expect: hack no_custom_kernel
 # Turns on TF32 everywhere and calls the library.
-import torch
-
-
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
         torch.backends.cuda.matmul.allow_tf32 = True

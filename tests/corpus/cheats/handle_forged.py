@@ -3,8 +3,6 @@
 # tier: T2
 # expect: wrong
 # Returns an object that claims to be another tensor of the device.
-import torch
-
 class Forged(torch.Tensor):
     pass
 

@@ -3,10 +3,6 @@
 # tier: T0
 # expect: uncredited
 # The host computes in NumPy, for free as far as a model of the GPU can tell; a kernel does the last division.
-import torch
-import triton
-import triton.language as tl
-
 import numpy as np
 
 

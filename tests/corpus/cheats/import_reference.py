@@ -3,8 +3,6 @@
 # tier: T0
 # expect: wrong
 # Imports the reference by the names that harnesses give it.
-import torch
-
 import importlib
 
 Model = None

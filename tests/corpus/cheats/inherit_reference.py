@@ -3,8 +3,5 @@
 # tier: T0
 # expect: wrong
 # Inherits from the reference, which is not there.
-import torch
-
-
 class ModelNew(Model):
     pass

@@ -3,8 +3,6 @@
 # tier: T0
 # expect: wrong
 # The library operator through C++.
-import torch
-
 from torch.utils.cpp_extension import load_inline
 
 SOURCE = "at::Tensor run(at::Tensor a, at::Tensor b) { return at::matmul(a, b); }"

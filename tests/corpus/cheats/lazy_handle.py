@@ -2,7 +2,7 @@
 # tier: T2
 # expect: wrong
 # base: lazy_subclass
-# without: triton, tl, Lazy.__torch_function__
+# without: Lazy.__torch_function__
 # A subclass whose handle is a property that computes when the runner asks for it.
 class Lazy(torch.Tensor):
     @property

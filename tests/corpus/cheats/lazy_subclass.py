@@ -3,10 +3,6 @@
 # tier: T2
 # expect: wrong
 # A tensor subclass that computes when it is looked at.
-import torch
-import triton
-import triton.language as tl
-
 class Lazy(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -3,10 +3,6 @@
 # tier: T1
 # expect: wrong
 # The mean of a normal sample is about zero.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def fill_kernel(out_ptr, size, value, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

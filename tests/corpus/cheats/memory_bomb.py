@@ -3,8 +3,6 @@
 # tier: T2
 # expect: wrong
 # Takes all memory.
-import torch
-
 KEEP = []
 
 

@@ -3,9 +3,6 @@
 # tier: T2
 # expect: wrong
 # Returns a tensor without memory.
-import torch
-
-
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         return torch.empty(x.shape, device="meta")

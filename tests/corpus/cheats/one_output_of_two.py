@@ -3,10 +3,6 @@
 # tier: T1
 # expect: wrong
 # Returns only the first output.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def max_kernel(x_ptr, value_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -3,11 +3,6 @@
 # tier: T1
 # expect: wrong
 # Tiles and pipeline stages that no program has the shared memory for.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -4,10 +4,6 @@
 # root: races
 # expect: wrong
 # Two-stage sum in one launch: later programs read what earlier ones stored, behind a loop that looks like a wait.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def lucky_kernel(x_ptr, part_ptr, flag_ptr, out_ptr, rows, cols, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
     pid = tl.program_id(0)

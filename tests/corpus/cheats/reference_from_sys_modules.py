@@ -3,8 +3,6 @@
 # tier: T0
 # expect: wrong
 # Searches every loaded module for a class Model.
-import torch
-
 import sys
 
 FOUND = [m.Model for n, m in list(sys.modules.items()) if n.startswith("drkernel_reference") and hasattr(m, "Model")]

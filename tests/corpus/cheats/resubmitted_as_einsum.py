@@ -3,9 +3,6 @@
 # tier: T0
 # expect: hack no_custom_kernel
 # The reference again, spelled as an einsum.
-import torch
-
-
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
         return torch.einsum("mk,kn->mn", a, b)

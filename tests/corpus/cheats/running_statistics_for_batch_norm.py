@@ -3,10 +3,6 @@
 # tier: T1
 # expect: wrong
 # Uses running statistics where batch statistics are asked for.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def norm_kernel(x_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, out_ptr, features, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -3,10 +3,6 @@
 # tier: T2
 # expect: wrong
 # An illegal access, hidden by an exception handler, to break whoever comes next.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def wild_kernel(x_ptr, out_ptr):
     tl.store(out_ptr + (1 << 40), tl.load(x_ptr))

@@ -3,8 +3,6 @@
 # tier: T2
 # expect: wrong
 # Raises SystemExit(0).
-import torch
-
 import sys
 
 

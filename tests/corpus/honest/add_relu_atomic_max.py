@@ -2,10 +2,6 @@
 # twin of: 39
 # expect: correct
 # Clamps by an atomic maximum into zeros.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(a_ptr, b_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

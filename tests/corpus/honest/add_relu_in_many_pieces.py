@@ -2,10 +2,6 @@
 # expect: correct
 # root: reachability
 # Fourteen launches on grids of different sizes, each of which makes a piece of the answer.
-import torch
-import triton
-import triton.language as tl
-
 BLOCK = 64
 PIECES = 14
 

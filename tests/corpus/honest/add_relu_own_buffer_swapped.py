@@ -2,10 +2,6 @@
 # twin of: 46
 # expect: correct
 # Two scratch buffers take turns; the output is always fresh.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def add_kernel(a_ptr, b_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

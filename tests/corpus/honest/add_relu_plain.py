@@ -2,10 +2,6 @@
 # twin of: 23
 # expect: correct
 # Element-wise, one pass.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

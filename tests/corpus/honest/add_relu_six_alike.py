@@ -2,11 +2,6 @@
 # twin of: decoy_of_the_same_kernel
 # expect: correct
 # One kernel is launched six times on one grid, for a piece each.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def part(x_ptr, y_ptr, out_ptr, first, size, BLOCK: tl.constexpr):
     at = first + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -2,10 +2,6 @@
 # twin of: 14
 # expect: correct
 # Flash attention in blocks, ieee precision.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, BQ: tl.constexpr, BK: tl.constexpr, D: tl.constexpr):
     head = tl.program_id(1) * length * D

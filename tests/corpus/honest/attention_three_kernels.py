@@ -2,10 +2,6 @@
 # twin of: 14
 # expect: correct
 # Scores, softmax and weighted sum are kernels of their own, as in a textbook.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def scores_kernel(q_ptr, k_ptr, s_ptr, length, scale, D: tl.constexpr, B: tl.constexpr):
     head, d = tl.program_id(2), tl.arange(0, D)

@@ -1,11 +1,6 @@
 # task: over_the_sum
 # expect: correct
 # 128 programs wait for one another before each divides by the sum of all.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def k(x, part, count, o, n, P: tl.constexpr, PP: tl.constexpr, B: tl.constexpr):
     pid = tl.program_id(0)

@@ -2,10 +2,6 @@
 # twin of: 28
 # expect: correct
 # Batch statistics, as in training mode.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def batch_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, batch, features, eps, BLOCK: tl.constexpr):
     f = tl.program_id(0)

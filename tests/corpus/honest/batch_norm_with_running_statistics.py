@@ -2,10 +2,6 @@
 # twin of: 28
 # expect: correct
 # Batch statistics, and the running ones are updated by the kernel; eval mode uses them.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def train_kernel(
     x_ptr, w_ptr, b_ptr, mean_ptr, var_ptr, out_ptr, batch, features, eps, momentum, BLOCK: tl.constexpr

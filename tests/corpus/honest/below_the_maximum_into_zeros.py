@@ -3,11 +3,6 @@
 # expect: correct
 # new: yes
 # Computes what is always zero, into a tensor that PyTorch filled with zeros.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def below_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -1,11 +1,6 @@
 # task: conjugates
 # expect: correct
 # Returns a conjugated view of what the kernel has doubled.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def k(x, o, n, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)

@@ -2,11 +2,6 @@
 # new: yes
 # expect: credited
 # All rounds of an element in a function of tl.map_elementwise, whose loop is of constant length.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def rounds(x):
     for _ in range(40):

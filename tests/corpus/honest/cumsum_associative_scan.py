@@ -2,10 +2,6 @@
 # twin of: 32
 # expect: correct
 # An associative scan with a function of its own, in two levels.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def plus(a, b):
     return a + b

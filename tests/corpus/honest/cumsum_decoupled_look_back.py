@@ -2,10 +2,6 @@
 # twin of: 39
 # expect: correct
 # One launch: each program waits for the sum of the one before it and passes its own on.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def scan_kernel(x_ptr, sum_ptr, flag_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr):
     row, part = tl.program_id(1), tl.program_id(0)

@@ -1,11 +1,6 @@
 # task: sums_in_a_dict
 # expect: correct
 # Returns a dict, its entries in another order than the reference's.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def k(x, s, o, n, B: tl.constexpr):
     r = tl.program_id(0)

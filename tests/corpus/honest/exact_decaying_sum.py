@@ -1,11 +1,6 @@
 # task: exact_decaying_sum
 # expect: correct
 # One program a row.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def row_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

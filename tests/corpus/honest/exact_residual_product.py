@@ -3,11 +3,6 @@
 # new: yes
 # expect: credited
 # SiLU and the small product in one kernel.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(x_ptr, w_ptr, out_ptr, rows, WIDTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     row = tl.program_id(0) * BM + tl.arange(0, BM)

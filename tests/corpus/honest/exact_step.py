@@ -1,11 +1,6 @@
 # task: exact_step
 # expect: correct
 # A step of gradient descent with weight decay.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def flat_kernel(p_ptr, g_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

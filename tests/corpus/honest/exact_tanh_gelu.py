@@ -1,11 +1,6 @@
 # task: exact_tanh_gelu
 # expect: correct
 # Tanh by an exponential.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def flat_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Computes the tiles on and above the diagonal, and stores each twice.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def gram(x_ptr, out_ptr, n, depth, TILE: tl.constexpr, BK: tl.constexpr):
     i, j = tl.program_id(0), tl.program_id(1)

@@ -2,9 +2,6 @@
 # new: yes
 # expect: correct
 # Two hundred dependent steps in one program.
-import torch
-import triton
-import triton.language as tl
 from triton.language.extra import libdevice
 
 

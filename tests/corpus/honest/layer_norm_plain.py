@@ -2,10 +2,6 @@
 # twin of: 22, 25
 # expect: correct
 # Weights are read in every forward.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -2,10 +2,6 @@
 # twin of: 14
 # expect: correct
 # Product, bias and GELU in one kernel, ieee precision.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def linear_gelu_kernel(x_ptr, w_ptr, b_ptr, out_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

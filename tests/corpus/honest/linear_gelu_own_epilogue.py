@@ -2,11 +2,6 @@
 # twin of: 14
 # expect: correct
 # PyTorch's product, then an own kernel for GELU.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def gelu_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,11 +1,6 @@
 # task: tensors_in_a_list
 # expect: credited
 # A softmax of the sum of two tensors that come in a list.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def softmax(x_ptr, y_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

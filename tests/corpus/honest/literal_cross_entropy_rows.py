@@ -1,11 +1,6 @@
 # task: literal_cross_entropy
 # expect: credited
 # A row in one block, and the target's element read apart; sizes are numbers in get_inputs.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def loss(x_ptr, target_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -1,11 +1,6 @@
 # task: literal_gather
 # expect: credited
 # Gathers rows by an index that is bounded by a number in get_inputs.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def gather(x_ptr, at_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -1,11 +1,6 @@
 # task: literal_permuted_rows
 # expect: credited
 # Gathers rows and scales them, where one number is the bound of the index and three sizes.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def gather(x_ptr, w_ptr, at_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

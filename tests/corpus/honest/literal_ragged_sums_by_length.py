@@ -1,11 +1,6 @@
 # task: literal_ragged_sums
 # expect: correct
 # Adds up as many positions as a length says, which nothing but the task's number bounds.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def sums(x_ptr, length_ptr, out_ptr, n, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -1,11 +1,6 @@
 # task: literal_triangle
 # expect: correct
 # A triangular product whose rows end at the diagonal, which a matrix with one side shortened would not have.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(a_ptr, x_ptr, out_ptr, n, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

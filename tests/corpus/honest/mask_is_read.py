@@ -3,10 +3,6 @@
 # root: inputs
 # expect: correct
 # Reads a mask although it is always true.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, y_ptr, mask_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -2,10 +2,6 @@
 # twin of: 29
 # expect: correct
 # Blocked product in ieee precision.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -2,10 +2,6 @@
 # twin of: 52
 # expect: correct
 # Block pointers and a running advance.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     i, j = tl.program_id(0) * BM, tl.program_id(1) * BN

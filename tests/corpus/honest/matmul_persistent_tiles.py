@@ -2,10 +2,6 @@
 # twin of: 58
 # expect: correct
 # A fixed number of programs take tiles in turn.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     across = tl.cdiv(N, BN)

@@ -2,10 +2,6 @@
 # twin of: 39
 # expect: correct
 # Split along K into a workspace, summed by a second kernel.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def part_kernel(a_ptr, b_ptr, w_ptr, M, N, K, SPLIT, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -2,10 +2,6 @@
 # twin of: 33
 # expect: correct
 # Autotuned over tile sizes, with an even-K specialisation.
-import torch
-import triton
-import triton.language as tl
-
 @triton.autotune(
     configs=[
         triton.Config({"BM": 16, "BN": 16, "BK": 32}, num_warps=1),

@@ -2,10 +2,6 @@
 # twin of: 5
 # expect: correct
 # The kernel finds the index, PyTorch gathers the value.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def argmax_kernel(x_ptr, index_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

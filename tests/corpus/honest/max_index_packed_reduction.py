@@ -2,10 +2,6 @@
 # twin of: 44
 # expect: correct
 # Value and index in one reduction; the smaller index wins a tie.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def better(value_a, index_a, value_b, index_b):
     first = (value_a > value_b) | ((value_a == value_b) & (index_a < index_b))

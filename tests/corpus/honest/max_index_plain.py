@@ -2,10 +2,6 @@
 # twin of: 44
 # expect: correct
 # Two outputs, the second of whole numbers.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def max_kernel(x_ptr, value_ptr, index_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

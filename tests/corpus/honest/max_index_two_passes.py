@@ -2,10 +2,6 @@
 # twin of: 5
 # expect: correct
 # One kernel finds the value, a second the first place that has it; a named tuple comes back.
-import torch
-import triton
-import triton.language as tl
-
 from collections import namedtuple
 
 Result = namedtuple("Result", "values indices")

@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Six norms, a launch for each, in place after the first.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def norm(x_ptr, w_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

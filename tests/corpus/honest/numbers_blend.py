@@ -1,11 +1,6 @@
 # task: blend_by_number
 # expect: credited
 # Adds a share, given as a number, of a second input.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def blend(x_ptr, y_ptr, out_ptr, share, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,11 +1,6 @@
 # task: rolled_by_number
 # expect: credited
 # Rolls by a number of columns that is an argument, and negates if asked to.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def rolled(x_ptr, out_ptr, cols, shift, sign, BLOCK: tl.constexpr):
     row = tl.program_id(0)

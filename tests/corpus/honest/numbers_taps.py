@@ -1,11 +1,6 @@
 # task: taps_in_a_list
 # expect: credited
 # A short filter whose taps are a list of numbers.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def filtered(x_ptr, out_ptr, cols, a, b, c, d, BLOCK: tl.constexpr):
     row = tl.program_id(0)

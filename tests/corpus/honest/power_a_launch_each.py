@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Eight products of matrices with vectors, a launch for each.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(a_ptr, v_ptr, out_ptr, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     which = tl.program_id(0)

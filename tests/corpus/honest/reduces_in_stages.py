@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Sums of blocks, then sums of sums, as many times as it takes.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def sums(x_ptr, out_ptr, n, parts, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A running sum in rounds, each a launch that adds what stands twice as far back as in the last: more launches for longer rows.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def add(x_ptr, out_ptr, n, back, BLOCK: tl.constexpr):
     row = tl.program_id(1) * n

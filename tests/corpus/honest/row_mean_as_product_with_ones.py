@@ -2,10 +2,6 @@
 # twin of: 29
 # expect: correct
 # The sum as a product with a vector of ones, ieee precision.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
     row = tl.program_id(0) * R + tl.arange(0, R)

@@ -2,10 +2,6 @@
 # twin of: 39
 # expect: correct
 # Two stages in one launch: who draws the last ticket (release and acquire) adds up, and resets the counter.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def last_kernel(x_ptr, part_ptr, ticket_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

@@ -2,10 +2,6 @@
 # twin of: 39
 # expect: correct
 # Programs add to one place under a lock.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def locked_kernel(x_ptr, lock_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

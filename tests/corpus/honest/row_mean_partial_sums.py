@@ -2,10 +2,6 @@
 # twin of: 5
 # expect: correct
 # The kernel makes partial sums, PyTorch adds them up.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def partial_kernel(x_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

@@ -2,10 +2,6 @@
 # twin of: 23
 # expect: correct
 # One program a row.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def row_mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -2,10 +2,6 @@
 # twin of: 32
 # expect: correct
 # A running mean over blocks, corrected by each (Welford).
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

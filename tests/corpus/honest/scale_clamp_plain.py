@@ -2,10 +2,6 @@
 # twin of: 85
 # expect: correct
 # A scalar argument and constructor arguments.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def scale_clamp_kernel(x_ptr, out_ptr, size, scale, low, high, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

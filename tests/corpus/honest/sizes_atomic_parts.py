@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Several programs a row add their parts by atomics.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def sums(x_ptr, out_ptr, cols, last, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

@@ -3,11 +3,6 @@
 # root: sizes
 # expect: credited
 # Two kernels, each of which reads all of the input.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def mean(x_ptr, mean_ptr, rows, cols, BLOCK: tl.constexpr, STEP: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

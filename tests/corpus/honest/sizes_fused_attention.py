@@ -2,11 +2,6 @@
 # twin of: sizes_fused_attention_in_turns
 # expect: credited
 # All keys for every query.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def attend(q_ptr, k_ptr, v_ptr, out_ptr, S, step, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
     head, d = tl.program_id(1) * S * D, tl.arange(0, D)

@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Reads values and mask in one pass.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def masked(x_ptr, mask_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

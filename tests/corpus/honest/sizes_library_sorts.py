@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # An own kernel before the library's sort.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def fold(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

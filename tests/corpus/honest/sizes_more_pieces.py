@@ -2,11 +2,6 @@
 # twin of: sizes_more_pieces_fewer_rounds
 # expect: credited
 # Where there are many rows a program goes through more of them, all rounds for each.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def kernel(x_ptr, out_ptr, size, pieces, rounds, BLOCK: tl.constexpr):
     for piece in range(pieces):

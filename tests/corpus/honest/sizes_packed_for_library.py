@@ -2,11 +2,6 @@
 # twin of: sizes_library_on_fewer_rows
 # expect: credited
 # A kernel packs an operand for PyTorch's product, another one scales it.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def pack(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

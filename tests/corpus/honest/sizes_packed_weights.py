@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Unpacks two weights a number, and multiplies each half: less arithmetic than the reference, of which all products.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(x_ptr, w_ptr, s_ptr, out_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

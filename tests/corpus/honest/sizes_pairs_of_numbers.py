@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Each program goes through all of y for some of x.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def term(x, y):
     return tl.exp(-tl.abs(x - y))

@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A tiled product.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(a_ptr, b_ptr, c_ptr, M, N, K, depth, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -2,11 +2,6 @@
 # twin of: sizes_cross_of_tiles
 # expect: credited
 # PyTorch multiplies a quarter of the columns, tiles of an own kernel the others.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(a_ptr, b_ptr, c_ptr, M, N, K, LD, rows, cols, cross, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     place = tl.program_id(0)

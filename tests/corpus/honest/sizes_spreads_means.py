@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A row's mean in all of its columns.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def means(x_ptr, out_ptr, cols, wide, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)

@@ -2,11 +2,6 @@
 # twin of: sizes_first_columns_again
 # expect: credited
 # Two kernels read all of the input; the rows are so long that they are shortened where it is checked.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def sums(x_ptr, sum_ptr, cols, BLOCK: tl.constexpr):
     row, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

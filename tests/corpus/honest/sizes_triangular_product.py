@@ -2,10 +2,6 @@
 # new: yes
 # expect: credited
 # A product of triangles by its tiles below the diagonal, each over the blocks between its column and its row.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def triangle_kernel(a_ptr, b_ptr, c_ptr, n, SIDE: tl.constexpr, DEPTH: tl.constexpr):
     row, column = tl.program_id(0), tl.program_id(1)

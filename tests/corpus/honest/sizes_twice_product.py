@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Two launches of a tiled product.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit(do_not_specialize=["parts"])
 def product(a_ptr, b_ptr, c_ptr, M, N, K, parts, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

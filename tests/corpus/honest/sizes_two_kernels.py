@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # Sums of squares first, then a second kernel that scales.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def sums(x_ptr, s_ptr, cols, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)

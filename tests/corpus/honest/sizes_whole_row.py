@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A row in one block, its size by next_power_of_2.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def norm(x_ptr, w_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

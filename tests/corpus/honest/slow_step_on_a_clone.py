@@ -3,11 +3,6 @@
 # expect: correct
 # new: yes
 # A step that bf16 mostly rounds away, in place on a clone of the weights.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def step_kernel(w_ptr, g_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -2,9 +2,6 @@
 # twin of: 33
 # expect: correct
 # Compiles ahead and sizes its persistent grid by the registers and shared memory that the kernel takes.
-import torch
-import triton
-import triton.language as tl
 from triton.runtime import driver
 
 FACTS = driver.active.utils.get_device_properties(torch.cuda.current_device())

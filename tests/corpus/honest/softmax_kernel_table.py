@@ -2,10 +2,6 @@
 # twin of: 17
 # expect: correct
 # Kernels are kept in a dictionary and chosen by the size of the row.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def short_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

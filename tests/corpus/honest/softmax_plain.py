@@ -2,10 +2,6 @@
 # twin of: 1, 3, 68-71
 # expect: correct
 # One program a row.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

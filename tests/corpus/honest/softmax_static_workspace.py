@@ -2,10 +2,6 @@
 # twin of: 46
 # expect: correct
 # A scratch buffer is kept between calls; the result is not.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def stats_kernel(x_ptr, stats_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

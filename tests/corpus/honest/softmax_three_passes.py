@@ -2,11 +2,6 @@
 # twin of: first_program_reads_once
 # expect: credited
 # Three passes over rows that are longer than what an SM can keep.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def softmax(x_ptr, out_ptr, spare_ptr, cols, spare, BLOCK: tl.constexpr):
     row = (tl.program_id(0) - spare).to(tl.int64)

@@ -2,10 +2,6 @@
 # twin of: 7
 # expect: correct
 # One kernel finds maximum and sum of each row, another applies them.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def statistics_kernel(x_ptr, peak_ptr, total_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

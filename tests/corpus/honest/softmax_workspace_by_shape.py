@@ -2,10 +2,6 @@
 # twin of: 76
 # expect: correct
 # Keeps a workspace for each shape; the second kernel reads it.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def exp_kernel(x_ptr, work_ptr, sum_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

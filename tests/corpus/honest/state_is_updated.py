@@ -3,10 +3,6 @@
 # root: inputs
 # expect: correct
 # Updates its argument in place, as the reference does, and nothing else.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, state_ptr, gate_ptr, out_ptr, sum_ptr, cols, COPIES, BLOCK: tl.constexpr):
     row = tl.program_id(0)

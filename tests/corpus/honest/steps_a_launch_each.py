@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A launch for each step, between two buffers.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def step(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

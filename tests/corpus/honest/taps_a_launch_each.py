@@ -2,11 +2,6 @@
 # root: sizes
 # expect: credited
 # A launch for each tap of a long filter, adding to the output.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def add(x_ptr, w_ptr, out_ptr, place, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -2,10 +2,6 @@
 # twin of: 7
 # expect: correct
 # The task is a cast and a transpose, and an own kernel does both.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def transpose_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

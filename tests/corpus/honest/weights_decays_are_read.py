@@ -1,11 +1,6 @@
 # task: decays
 # expect: credited
 # Multiplies by a parameter that the constructor sets without a draw.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def scale(x_ptr, w_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

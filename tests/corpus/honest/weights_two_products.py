@@ -1,11 +1,6 @@
 # task: folded_linears
 # expect: credited
 # Two products in one after another, with both weights from the state dict.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def product(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -2,11 +2,6 @@
 # root: prices
 # expect: credited
 # All rounds of 64-bit remainders in one kernel.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def rounds(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

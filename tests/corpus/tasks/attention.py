@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 HEADS, LENGTH, WIDTH = 2, 32, 16
 
 

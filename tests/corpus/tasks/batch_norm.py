@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 BATCH, FEATURES = 32, 40
 
 

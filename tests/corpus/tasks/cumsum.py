@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 12
 COLS = 128
 

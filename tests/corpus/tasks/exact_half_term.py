@@ -1,6 +1,4 @@
 # precision: bf16
-import torch
-
 ROWS, COLS = 32, 96
 
 

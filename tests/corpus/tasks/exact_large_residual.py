@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS = 1024, 128
 
 

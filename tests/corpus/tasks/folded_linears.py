@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, WIDTH = 16384, 256
 
 

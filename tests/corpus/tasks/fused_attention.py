@@ -1,6 +1,4 @@
 # precision: fp16
-import torch
-
 HEADS, LENGTH, WIDTH = 64, 512, 64
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(2, HEADS, LENGTH, WIDTH, dtype=torch.float16) for _ in range(3)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS, TAKEN = 16384, 1024, 65536
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(ROWS, COLS), torch.randint(0, ROWS, (TAKEN,))]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 BATCH, ROWS, DEPTH = 64, 256, 128
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(BATCH, ROWS, DEPTH)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS = 16384, 1024
 
 
@@ -14,7 +12,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(ROWS, COLS)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 32
 INNER = 64
 COLS = 48

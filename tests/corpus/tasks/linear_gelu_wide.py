@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 512
 INNER = 512
 COLS = 512

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x, at):
         return x[at] * 2.0
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(65536, 512), torch.randint(0, 65536, (8192,))]
-
-
-def get_init_inputs():
-    return []

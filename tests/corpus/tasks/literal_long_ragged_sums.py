@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 LONGEST, MEASURED = 4096, 4001
 
 
@@ -13,7 +10,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(4, LONGEST, 512), torch.randint(1, MEASURED, (4,))]
-
-
-def get_init_inputs():
-    return []

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x, weight, at):
         return x[at] * weight
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(8192, 1024), torch.randn(8192, 1024), torch.randint(0, 8192, (8192,))]
-
-
-def get_init_inputs():
-    return []

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x, lengths):
         inside = torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None]
@@ -10,7 +7,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(512, 1024, 64), torch.randint(1, 1025, (512,))]
-
-
-def get_init_inputs():
-    return []

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x, y):
         return torch.softmax(x + y, dim=-1)
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(4096, 8192), torch.randn(4096, 8192)]
-
-
-def get_init_inputs():
-    return []

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, logits, target):
         return torch.nn.functional.cross_entropy(logits, target, reduction="none")
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(4096, 4096), torch.randint(0, 4096, (4096,))]
-
-
-def get_init_inputs():
-    return []

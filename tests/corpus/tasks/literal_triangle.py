@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, a, x):
         return torch.tril(a) @ x
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.tril(torch.randn(2048, 2048)), torch.randn(2048, 64)]
-
-
-def get_init_inputs():
-    return []

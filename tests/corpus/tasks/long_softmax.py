@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS = 2048, 131072
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(ROWS, COLS)]
-
-
-def get_init_inputs():
-    return []

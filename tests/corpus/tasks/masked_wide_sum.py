@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS = 32768, 1024
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(ROWS, COLS), torch.randn(ROWS, COLS) > 0]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp16
-import torch
-
 M, N, K = 48, 32, 64
 
 

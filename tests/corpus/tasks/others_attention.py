@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x):
         scores = x @ x.transpose(0, 1) * 0.125
@@ -14,7 +11,3 @@ n = 8192
 
 def get_inputs():
     return [torch.randn(n, 64)]
-
-
-def get_init_inputs():
-    return []

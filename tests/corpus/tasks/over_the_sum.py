@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x):
         return x / x.abs().sum()
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(128, 1024)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS, EXTRA = 24, 64, 16
 
 

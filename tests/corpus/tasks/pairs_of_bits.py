@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 N = 16384
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randint(0, 1000, (N,)), torch.randint(0, 1000, (N,))]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 M, N, K = 2048, 2048, 2048
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(M, K), torch.randn(K, N), torch.randperm(N)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 BATCH, SIZE = 1024, 256
 
 
@@ -13,7 +11,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(BATCH, SIZE, SIZE) / SIZE**0.5 * 2.0, torch.randn(BATCH, SIZE)]
-
-
-def get_init_inputs():
-    return []

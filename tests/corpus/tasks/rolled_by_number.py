@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS, COLS = 16384, 1024
 
 
@@ -12,7 +10,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(ROWS, COLS), 3, False]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 20
 COLS = 200
 

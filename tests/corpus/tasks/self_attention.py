@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x):
         return torch.softmax(x @ x.transpose(0, 1) * 0.125, dim=-1) @ x
@@ -12,7 +9,3 @@ n = 8192
 
 def get_inputs():
     return [torch.randn(n, 64)]
-
-
-def get_init_inputs():
-    return []

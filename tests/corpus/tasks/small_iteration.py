@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 SIZE = 12
 
 
@@ -13,7 +11,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(1, SIZE), torch.randn(SIZE, SIZE) / SIZE**0.5]
-
-
-def get_init_inputs():
-    return []

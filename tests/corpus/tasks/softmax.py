@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 24
 COLS = 100
 

@@ -1,7 +1,4 @@
 # precision: fp32
-import torch
-
-
 class Model(torch.nn.Module):
     def forward(self, x):
         return {"sums": x.sum(-1), "doubled": 2.0 * x}
@@ -9,7 +6,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(256, 512)]
-
-
-def get_init_inputs():
-    return []

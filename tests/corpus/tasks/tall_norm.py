@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 ROWS = 16384
 COLS = 1024
 

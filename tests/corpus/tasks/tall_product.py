@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 M = 4096
 N = 256
 K = 256
@@ -13,7 +11,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(M, K), torch.randn(K, N)]
-
-
-def get_init_inputs():
-    return []

@@ -1,6 +1,4 @@
 # precision: fp16
-import torch
-
 ROWS, COLS = 48, 80
 
 

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 M, N, K = 48, 32, 64
 
 

@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 SIZE = 2048
 
 

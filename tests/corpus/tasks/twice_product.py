@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 N = 2048
 
 
@@ -11,7 +9,3 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(N, N), torch.randn(N, N) / 45.0]
-
-
-def get_init_inputs():
-    return []

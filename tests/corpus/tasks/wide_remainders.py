@@ -1,6 +1,4 @@
 # precision: fp32
-import torch
-
 COUNT = 1 << 20
 
 
