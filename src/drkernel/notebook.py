@@ -28,6 +28,7 @@ from drkernel.sim.script import ScriptReport, run_function
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.loaders import load_task
 from drkernel.verdict import Profile, Verdict
+from drkernel.view import DeviceTime
 
 WIDTH = 110
 """columns of what a notebook shows"""
@@ -136,6 +137,6 @@ def _html(what: RenderableType) -> str:
 
 VIEWS |= {
     Verdict: lambda verdict: _html(render_verdict(verdict)),
-    Profile: lambda profile: _html(profile_table(profile)),
+    Profile: lambda profile: _html(profile_table(DeviceTime.of(profile))),
     ScriptReport: lambda report: _html(render_run(report)),
 }

@@ -9,7 +9,7 @@ from places import EXECUTOR, SOURCES, TESTS
 from source_trees import imports, module_of, source_files, tree
 
 PACKAGE = SOURCES
-RECORDS = {"base", "task", "verdict", "config", "registry", "digest"}
+RECORDS = {"base", "task", "verdict", "view", "config", "registry", "digest"}
 # room -> rooms it may import from (itself and the records always)
 MAY_IMPORT = {
     "sim": set(),
@@ -84,8 +84,8 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 860, "agents": 385, "base": 250, "cli": 3165, "engines": 1470, "episode": 2895, "gym": 13931,
-    "report": 2484, "rl": 8300, "serve": 3450, "sim": 19050, "solve": 1145, "tasks": 4670,
+    "adapters": 860, "agents": 385, "base": 250, "cli": 3120, "engines": 1470, "episode": 2895, "gym": 13746,
+    "report": 2324, "rl": 8300, "serve": 3450, "sim": 19050, "solve": 1145, "tasks": 4670,
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {

@@ -1,14 +1,19 @@
 """Untrusted text in a verdict: nothing in it is obeyed by a terminal."""
 
+import html
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from drkernel.gym.feedback import quote_line
+from drkernel.agents.server import describe
+from drkernel.gym.feedback import feedback
 from drkernel.gym.judge.judge import storable
-from drkernel.report.verdict import profile_table
-from drkernel.verdict import CandidateError, Finding, Profile, ProfileRow
+from drkernel.report.verdict import page, profile_table, terminal
+from drkernel.task import Task
+from drkernel.verdict import CandidateError, Correctness, Finding, Profile, ProfileRow, Speedup, Timing, Verdict
+from drkernel.view import DeviceTime, VerdictView, quote_line
 
 FORGED = "\x1b[2J\x1b[H\x1b[32mCORRECT 9.99x\x1b[0m\r"
 
@@ -55,9 +60,45 @@ def test_a_long_profile_says_how_many_rows_it_leaves_out_and_their_time() -> Non
         ProfileRow(name=f"op{k}", owner="library", calls=1, seconds=1e-6 * (k + 1), share=0.1) for k in range(13)
     )
     console = Console(width=120, file=io.StringIO())
-    console.print(
-        profile_table(Profile(kind="modelled", device="sim:h200", rows=rows, total_seconds=1.0, elapsed_seconds=1.0))
-    )
+    profile = Profile(kind="modelled", device="sim:h200", rows=rows, total_seconds=1.0, elapsed_seconds=1.0)
+    console.print(profile_table(DeviceTime.of(profile)))
     *shown, last = console.file.getvalue().rstrip().splitlines()  # type: ignore[attr-defined]
     assert len(shown) == 10 and "op12" in shown[0] and "op3 " in shown[-1]
     assert "3 more" in last and "6.00 us" in last
+
+
+def test_terminal_page_feedback_and_tools_say_the_same_figures() -> None:
+    times = {"kind": "modelled", "device": "sim:h200"}
+    rows = (
+        ProfileRow(name="mine", owner="custom", calls=2, seconds=4e-9, share=0.004, bound="memory", roofline=1.3),
+        ProfileRow(name="aten.x", owner="library", calls=1, seconds=1e-6, share=0.996, unpriced="nobody knows it"),
+    )
+    verdict = Verdict(
+        **fields(
+            status="correct", coverage=0.002,
+            speedup=Speedup(value=0.0042, low=0.001, high=0.02, confidence=0.9, kind="modelled"),
+            timing=Timing(seconds=1e-3, **times), reference_timing=Timing(seconds=4.2e-6, **times),
+            correctness=Correctness(checked_calls=3, passed_calls=3, max_error=0.25),
+            findings=(Finding(kind="race", severity="bug", message="two write it", seen_on="sim:a100"),),
+            profile=Profile(rows=rows, total_seconds=1.004e-6, elapsed_seconds=2e-6, **times),
+        )
+    )  # fmt: skip
+    console = Console(width=300, file=io.StringIO())
+    console.print(terminal(verdict))
+    shown = page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    plain = html.unescape(re.sub(r"<[^>]*>", " ", shown))
+    view = VerdictView.of(verdict)
+    texts = {
+        "terminal": console.file.getvalue(), "page": plain,  # type: ignore[attr-defined]
+        "model": feedback(verdict), "tool": describe(verdict, "pass", 4000),
+    }  # fmt: skip
+    for name, text in texts.items():
+        words = " ".join(text.replace("your own", "the candidate's own").split())
+        for figure in view.figures[
+            : 2 if name in ("model", "tool") else 3
+        ]:  # right answers are not counted for a model
+            assert figure.value in words and figure.note in words, (name, figure)
+        assert "two write it (seen on sim:a100)" in words and "130%" not in words, name
+        assert view.profile is not None
+        for row in view.profile.rows:
+            assert all(cell in words for cell in (row.name, row.whose, row.calls, row.time, row.share)), (name, row)

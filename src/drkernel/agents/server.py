@@ -214,11 +214,6 @@ def _is_source(given: str) -> bool:
 def describe(verdict: Verdict, source: str, budget: int) -> str:
     """Describe a verdict in at most ``budget`` characters: status, speed, reason, where the time goes, what to fix."""
     head = f"{verdict.status.upper().replace('_', ' ')}  {verdict.task_id} on {verdict.device}"
-    if verdict.speedup is not None:
-        ratio = verdict.speedup
-        head += f"  {ratio.value:.3g}x [{ratio.low:.3g}, {ratio.high:.3g}] ({ratio.kind})"
-    if verdict.coverage is not None:
-        head += f"  {verdict.coverage:.0%} of the device time in own kernels"
     mend = _mend(verdict.findings)
     room = max(400, budget - len(head) - len(mend) - 2)
     return shorten(f"{head}\n{feedback(verdict, room, source=source)}{mend}", budget)
@@ -233,14 +228,13 @@ def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
     report = run.report
     if report is None:
         return shorten(f"No report: {run.ended}.\n{printed}", budget)
-    lines = source.splitlines()
 
-    def quote(file: str, number: int) -> str:
-        """A line of the script, whatever else the report names: it comes from where the script has run."""
-        return lines[number - 1] if file == report.script and 0 < number <= len(lines) else ""
+    def read(file: str) -> str:
+        """The script, whatever else the report names: it comes from where the script has run."""
+        return source if file == report.script else ""
 
     out = StringIO()
-    Console(file=out, width=WIDTH, color_system=None, highlight=False).print(render_run(report, quote))
+    Console(file=out, width=WIDTH, color_system=None, highlight=False).print(render_run(report, read))
     text = "\n".join(line.rstrip() for line in out.getvalue().strip().splitlines())
     mend = _mend(report.findings)
     return shorten(printed + shorten(printable(text), max(400, budget - len(printed) - len(mend))) + mend, budget)

@@ -20,8 +20,8 @@ from drkernel.cli import terms
 from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
-from drkernel.gym.feedback import times
 from drkernel.verdict import printable
+from drkernel.view import times
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
@@ -109,16 +109,14 @@ def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
 
 def fast_table(summary: dict[str, Any]) -> Table:
     """Return fast_p of every turn, of the last one and of the best, with 95% intervals over tasks."""
-    names = list(summary["last"])
+    from drkernel.report.bench import fast_rows
+
+    rows = fast_rows(summary)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in names:
-        table.add_column("correct" if name == "fast_0" else name, justify="right", no_wrap=True)
-    if len(summary["per_turn"]) > 1:
-        for number, row in enumerate(summary["per_turn"], 1):
-            table.add_row(f"turn {number}", *(f"{100 * row['last'][name]['value']:.1f}%" for name in names))
-    for label, key in (("last turn", "last"), ("best turn", "best")):
-        table.add_row(f"[bold]{label}[/]", *(_estimate(summary[key][name]) for name in names))
+    for name in ("", *rows[0][1]):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for label, estimates in rows:
+        table.add_row(label, *(f"{value} [dim]{escape(interval)}[/]" for value, interval in estimates.values()))
     return table
 
 
@@ -128,44 +126,22 @@ def terms_of(summary: dict[str, Any]) -> str:
     return f"{kind}; 95% intervals over tasks"
 
 
-def _estimate(value: dict[str, float]) -> str:
-    return f"{100 * value['value']:.1f}% [dim]{100 * value['low']:.0f}-{100 * value['high']:.0f}[/]"
-
-
 def details_table(summary: dict[str, Any]) -> Table:
     """Return the table of all figures except fast_p."""
+    from drkernel.report.bench import figures, share
+
     table = Table.grid(padding=(0, 2))
-    for k, row in summary["at_k"].items():
-        if len(summary["at_k"]) > 1:
-            shares = [f"{name.replace('@k', '@' + k)} {percent(row[name])}" for name in ("pass@k", "fast_1@k")]
-            shares += [f"fast_1.2@{k} {percent(row['fast_1.2@k'])}", f"best speedup {row['best_speedup@k']:.2f}x"]
-            table.add_row(f"best of {k}", ", ".join(shares))
-    if summary["coverage"] is not None:
-        table.add_row("coverage", f"{percent(summary['coverage'])} of device time in own kernels (correct answers)")
-    if summary["speedup_geomean"] is not None:
-        table.add_row("speedup", f"{times(summary['speedup_geomean'])}x geometric mean of the best correct answers "
-                      f"({summary['timing_kind']})")  # fmt: skip
-    hacks = summary["hacks"]
-    kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())
-    shares = [f"{percent(hacks['last']['value'])} of last turns"]
-    shares += [f"{percent(hacks['ever']['value'])} of trajectories at some turn"]
-    table.add_row("hacks", ", ".join(shares) + (f": {kinds}" if kinds else ""))
+    for k, row in summary["at_k"].items() if len(summary["at_k"]) > 1 else ():
+        shares = [f"{name.replace('@k', '@' + k)} {share(row[name])}" for name in ("pass@k", "fast_1@k", "fast_1.2@k")]
+        table.add_row(f"best of {k}", f"{', '.join(shares)}, best speedup {times(row['best_speedup@k'])}x")
+    for one in figures(summary):
+        table.add_row(one.name, escape(one.text))
     table.add_row("last turns", terms.counts(summary["status_last"]))
     empty = f"; {summary['answers_without_code']} without code" if summary["answers_without_code"] else ""
     table.add_row("all answers", terms.counts(summary["status_all"]) + empty)
-    usage = summary["usage"]
-    about = "about " if usage["estimated"] else ""
-    parts = [f"{about}{usage['prompt']:,} read ({usage['cached']:,} cached)", f"{about}{usage['completion']:,} written"]
-    parts += [] if summary["dollars"] is None else [money(summary["dollars"])]
-    table.add_row("tokens", ", ".join(parts))
     if summary["cut_off_answers"]:
         table.add_row("cut off", f"{summary['cut_off_answers']} answers by the token budget of one answer")
     return table
-
-
-def percent(share: float) -> str:
-    """Format a share as a percentage with one decimal."""
-    return f"{100 * share:.1f}%"
 
 
 # ---- ``drkernel bench``: measure how good a model is at writing kernels

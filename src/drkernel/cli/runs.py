@@ -79,8 +79,10 @@ def _show_run(console: Any, name: str, run: dict[str, Any]) -> None:
 
 def _show(result: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from drkernel.episode.metrics import baseline_name
+    from drkernel.report.board import difference
 
     console = output()
     for name in ("first", "second"):
@@ -96,21 +98,9 @@ def _show(result: dict[str, Any]) -> None:
     for name in ("", "first", "second", "difference", "95% interval", "p"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     for row in result["rows"]:
-        share = "reward" not in row["figure"]
-        scale, unit = (100, "%") if share else (1, "")
-        colour = (
-            "" if row["p"] >= 0.05 else ("green" if (row["difference"] > 0) != ("hack" in row["figure"]) else "red")
-        )
-        difference = f"{scale * row['difference']:+.1f}" if share else f"{row['difference']:+.3f}"
-        digits = 1 if share else 3
-        table.add_row(
-            row["figure"],
-            f"{scale * row['first']:.{digits}f}{unit}",
-            f"{scale * row['second']:.{digits}f}{unit}",
-            f"[{colour}]{difference}[/]" if colour else difference,
-            "" if row["low"] is None else f"{scale * row['low']:+.{digits}f} to {scale * row['high']:+.{digits}f}",
-            f"{row['p']:.3f}" if row["p"] >= 0.001 else "<0.001",
-        )
+        better = (row["difference"] > 0) != ("hack" in row["figure"])
+        style = "" if row["p"] >= 0.05 else "green" if better else "red"
+        table.add_row(*(Text(cell, style=style * (k == 3)) for k, cell in enumerate(difference(row))))
     console.print(table)
     ratio = result["speedup_ratio"]
     if ratio is not None:

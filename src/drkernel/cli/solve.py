@@ -19,8 +19,8 @@ from rich.table import Table
 from drkernel.cli import terms
 from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
 from drkernel.episode.meter import money
-from drkernel.gym.feedback import times
 from drkernel.verdict import printable
+from drkernel.view import percent, times
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
@@ -118,7 +118,7 @@ class LiveSolve:
             turn.label(self.run.bench.config.breadth > 1),
             f"[{STATUSES[status].colour}]{status.replace('_', ' ')}[/]{star}",
             "" if turn.speedup is None else f"{times(turn.speedup)}x",
-            "" if turn.coverage is None else f"{100 * turn.coverage:.0f}% own",
+            "" if turn.coverage is None else f"{percent(turn.coverage)} own",
             f"{turn.reply.usage.total:,} tokens",
             what_happened(turn),
         ]

@@ -390,13 +390,11 @@ def _summary(directory: Path) -> dict[str, Any] | None:
 
 def _print_summary(summary: dict[str, Any], directory: Path) -> None:
     """Print the final table, and what to try next."""
-    names = ("fast_0", "fast_1", "fast_1.2", "fast_2", "coverage", "hack_rate")
-    before, after = summary["before"] or {}, summary["after"] or {}
+    from drkernel.report.run import before_after
+
     print(f"{'held-out tasks':<16}{'before RL':>12}{'after RL':>12}{'change':>12}")
-    for name in names:
-        a, b = before.get(name), after.get(name)
-        change = "" if a is None or b is None else f"{100 * (b - a):+.1f} pt"
-        print(f"{name:<16}{_percent(a):>12}{_percent(b):>12}{change:>12}")
+    for row in before_after(summary["before"] or {}, summary["after"] or {}):
+        print(f"{row.name:<16}{row.before:>12}{row.after:>12}{row.change:>12}")
     print(
         f"\ntimes {summary['timing_kind']} on {summary['device']}; {summary['seconds'] / 60:.1f} minutes, "
         f"{summary['evaluations']} evaluations, {summary['tokens']} tokens, {summary['parameters']:,} parameters"
@@ -412,7 +410,3 @@ def _print_summary(summary: dict[str, Any], directory: Path) -> None:
     again = f"  drkernel train {directory}/config.yaml"
     print(f"{again} name=longer rl.steps=200 budget_minutes=null    # longer")
     print(f"{again} name=seed1 seed=1    # another seed")
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}%"

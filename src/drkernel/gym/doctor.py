@@ -29,13 +29,13 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.gym.feedback import size
 from drkernel.gym.judge.co_judge import nearest_card
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.protocol import OpensSessions, TimedSession
 from drkernel.task import Task
 from drkernel.verdict import Verdict
+from drkernel.view import size
 
 Level = Literal["ok", "limited", "missing"]
 EXTRAS: dict[str, tuple[str, ...]] = {

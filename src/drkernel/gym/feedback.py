@@ -7,22 +7,12 @@ characters. They reveal one expected value at most (the worst element's), and no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from drkernel.gym.kernelgym import report_json
-from drkernel.verdict import (
-    CandidateError,
-    Correctness,
-    Finding,
-    Profile,
-    ProfileRow,
-    SourceLine,
-    Verdict,
-    printable,
-)
+from drkernel.verdict import CandidateError, Correctness, Profile, Verdict
+from drkernel.view import DeviceTime, VerdictView, facts, percent, place, quote_line, times, told_apart
 
 Style = Literal["full", "compact", "kernelgym"]
 MAX_ROWS = 8
@@ -93,155 +83,66 @@ def join_within(parts: Iterable[str], budget: int) -> str:
 # ---- full
 
 
+_LABELS = {"hack": "Evidence", "bug": "Bug", "note": "Note"}
+
+
 def _full(verdict: Verdict, source: str | None) -> list[str]:
     """Paragraphs, the decisive one first."""
+    view = VerdictView.of(verdict, "your")
+    found = {
+        severity: [f"{label} ({one.kind}): {text}" for one, text in view.findings if one.severity == severity]
+        for severity, label in _LABELS.items()
+    }
     parts = [_HEAD[verdict.status]]
+    table = "" if view.profile is None else profile_table(view.profile)
     if verdict.status == "hack":
-        parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "hack"]
+        parts += found["hack"]
     elif verdict.error is not None:
-        parts += _error_text(verdict.error, source)
+        trace = (verdict.error.traceback or "").strip()
+        parts += [view.error, quote_line(source, verdict.error.line), "" if trace in view.error else trace]
     elif verdict.status == "incorrect" and verdict.correctness is not None:
-        parts += [*_mismatch_text(verdict.correctness), sizes_text(verdict)]
+        checked = view.figure("checked")
+        parts += [_sentence(view.wrong), _sentence(checked.text if checked is not None else ""), view.sizes]
     if verdict.status == "correct":
-        parts += _speed_text(verdict)
-    parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "bug"]
-    parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "note"]
-    if verdict.status != "correct" and verdict.error is None and verdict.profile is not None:
-        parts.append(profile_table(verdict.profile))
-    if verdict.stdout.strip() and verdict.status != "correct":
-        parts.append("It printed (end):\n" + verdict.stdout.strip()[-400:])
+        parts += [*_speed_text(verdict, view), table, *(_work_left(verdict.profile) if verdict.profile else ())]
+    parts += [*found["bug"], *found["note"]]
+    if verdict.status != "correct":
+        parts += [table if verdict.error is None else ""]
+        parts += ["It printed (end):\n" + verdict.stdout.strip()[-400:] if verdict.stdout.strip() else ""]
     return parts
 
 
-def _finding_text(finding: Finding) -> str:
-    label = {"hack": "Evidence", "bug": "Bug", "note": "Note"}[finding.severity]
-    return f"{label} ({finding.kind}): {finding.message}"
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _error_text(error: CandidateError, source: str | None) -> list[str]:
-    where = f" at line {error.line}" if error.line else ""
-    parts = [f"{error.type}{where}: {error.message.strip()}"]
-    quoted = quote_line(source, error.line)
-    if quoted:
-        parts.append(quoted)
-    if error.traceback and error.traceback.strip() not in parts[0]:
-        parts.append(error.traceback.strip())
-    return parts
+def _speed_text(verdict: Verdict, view: VerdictView) -> list[str]:
+    speedup, coverage = view.figure("speedup"), view.figure("coverage")
+    proved = verdict.exactness is not None and verdict.exactness.outcome == "proved"
+    return [
+        f"Speedup {speedup.text}." if speedup is not None else "", f"It {view.host}." if view.host else "", view.sizes,
+        f"{coverage.text}." if coverage is not None else "", f"It is {view.exactness}." if proved else "",
+    ]  # fmt: skip
 
 
-def quote_line(source: str | None, line: int | None, around: int = 2) -> str:
-    """The lines of ``source`` around ``line``, numbered, the line itself marked; empty when not known."""
-    if source is None or line is None:
-        return ""
-    lines = source.splitlines()
-    if not 1 <= line <= len(lines):
-        return ""
-    first, last = max(1, line - around), min(len(lines), line + around)
-    return "\n".join(
-        f"{'>' if n == line else ' '} {n:4d} | {printable(lines[n - 1][:200])}" for n in range(first, last + 1)
-    )
+def _work_left(profile: Profile) -> list[str]:
+    left = still_library(profile)
+    told = f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels." if left else ""
+    return [hot_lines(profile), told]
 
 
-def _mismatch_text(correctness: Correctness) -> list[str]:
-    parts = []
-    worst = correctness.mismatch
-    if worst is None and correctness.message:
-        parts.append(correctness.message)
-    if worst is not None:
-        actual, expected = told_apart(worst.actual, worst.expected)
-        parts.append(
-            f"Worst element: output {worst.output} at index {list(worst.index)} is {actual}, expected "
-            f"{expected} (allowed difference {number(worst.tolerance)}). "
-            f"{percent(worst.wrong_fraction)} of the elements are out of tolerance."
-        )
-    parts.append(f"{correctness.passed_calls} of {correctness.checked_calls} checked calls passed.")
-    return parts
-
-
-def _speed_text(verdict: Verdict) -> list[str]:
-    parts = []
-    if verdict.speedup is not None and verdict.timing is not None and verdict.reference_timing is not None:
-        speedup = verdict.speedup
-        interval = f" (95% interval {speedup.low:.2f} to {speedup.high:.2f})" if speedup.kind == "measured" else ""
-        parts.append(
-            f"Speedup {times(speedup.value)}x{interval}: {duration(verdict.timing.seconds)} against "
-            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
-        )
-        if speedup.host_note:
-            parts.append(f"It {speedup.host_note}.")
-    sizes = sizes_text(verdict)
-    if sizes:
-        parts.append(sizes)
-    if verdict.coverage is not None:
-        parts.append(f"{coverage_text(verdict, 'your')}.")
-    if verdict.exactness is not None and verdict.exactness.outcome == "proved":
-        parts.append(f"It is {exactness_text(verdict)}.")
-    if verdict.profile is not None:
-        parts.append(profile_table(verdict.profile))
-        parts.append(hot_lines(verdict.profile))
-        left = still_library(verdict.profile)
-        if left:
-            parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
-    return parts
-
-
-def coverage_text(verdict: Verdict, whose: str = "the candidate's") -> str:
-    """The verdict's coverage in words; where own kernels take more time than the part that counts, both."""
-    assert verdict.coverage is not None
-    counted, taken = percent(verdict.coverage), verdict.profile and percent(verdict.profile.coverage)
-    text = f"{counted} of the device time is in {whose} own kernels"
-    return text if taken in (None, counted) else f"{text} that the answer needs; all own kernels take {taken}"
-
-
-def exactness_text(verdict: Verdict) -> str:
-    """The outcome of the exact comparison in words; empty where none was made."""
-    found = verdict.exactness
-    if found is None:
-        return ""
-    if found.outcome == "proved":
-        return f"proved equal to the reference in {found.elements:,} elements, precision apart"
-    if found.outcome == "differs" and not found.differ:
-        return f"not what was asked: the answer does not follow {', '.join(found.ignored)}"
-    if found.outcome == "differs":
-        return f"not what was asked: {found.differ:,} of {found.elements:,} elements differ in exact arithmetic"
-    return f"not decided exactly ({found.why})"
-
-
-def sizes_text(verdict: Verdict) -> str:
-    """The timed and the checked sizes, where they differ or are not the task's own; else empty."""
-    timed, checked = verdict.timed_at, verdict.checked_at
-    text = ""
-    if timed is not None and checked is not None and timed.inputs != checked.inputs:
-        text = f"Timed at {timed.words}; checked at {checked.words}."
-    elif checked is not None and checked.changed:
-        changed = ", ".join(f"{name} {used} (the task's: {own})" for name, (own, used) in checked.changed.items())
-        text = f"{'Checked' if timed is None else 'Timed and checked'} at {checked.words}: {changed}."
-    return f"{text} {verdict.untimed[:1].upper()}{verdict.untimed[1:]}.".strip() if verdict.untimed else text
-
-
-def profile_table(profile: Profile, rows: int = MAX_ROWS) -> str:
+def profile_table(device: DeviceTime) -> str:
     """Where the time goes, the largest first, in fixed columns."""
-    if not profile.rows:
+    rows = device.rows[:MAX_ROWS]
+    if not rows:
         return "No device work was seen."
-    ordered = sorted(profile.rows, key=lambda row: -row.seconds)
-    width = min(40, max(len(row.name) for row in ordered[:rows]))
-    lines = [f"Device time ({profile.kind}):"]
-    lines += [_row_text(row, width) for row in ordered[:rows]]
-    if len(ordered) > rows:
-        rest = sum(row.seconds for row in ordered[rows:])
-        lines.append(f"  {len(ordered) - rows} more: {duration(rest)}")
-    return "\n".join(lines)
-
-
-def _row_text(row: ProfileRow, width: int) -> str:
-    owner = {"custom": "yours", "library": "PyTorch", "copy": "copy"}[row.owner]
-    text = f"  {row.name[:width]:<{width}}  {owner:<7}  {row.calls:3d}x"
-    text += f"  {duration(row.seconds):>9}  {percent(row.share):>5}"
-    if row.roofline is not None:
-        text += f"  {percent(row.roofline)} of roofline"
-    if row.unpriced:
-        return f"{text}, at least (no price: {row.unpriced})"
-    return text + (f", {row.bound}-bound" if row.bound else "")
+    width = min(40, max(len(row.name) for row in rows))
+    lines = [f"Device time ({device.profile.kind}):"]
+    for row in rows:
+        text = f"  {row.name[:width]:<{width}}  {row.whose:<7}  {row.calls:>4}  {row.time:>9}  {row.share:>5}"
+        lines.append(f"{text}  {row.roof}".rstrip())
+    rest = device.rest(MAX_ROWS)
+    return "\n".join([*lines, f"  {rest[0]}: {rest[1]}"] if rest else lines)
 
 
 def hot_lines(profile: Profile) -> str:
@@ -253,49 +154,6 @@ def hot_lines(profile: Profile) -> str:
     lines = [line for line in detail.lines if line.share >= WORTH_SHOWING][:HOTTEST]
     rows = [f"  {percent(line.share)} {place(line)} `{line.text}`: {', '.join(facts(line))}" for line in lines]
     return "\n".join([f"Lines of {detail.kernel} by share of its time (modelled):", *rows]) if rows else ""
-
-
-def facts(line: SourceLine) -> list[str]:
-    """A line's demands on the GPU, each in a few words."""
-    found = []
-    if line.bytes_asked:
-        found.append(f"{size(line.bytes_asked)} asked")
-        if line.bytes_asked > 1.05 * line.bytes_used:
-            found.append(f"{size(line.bytes_used)} used")
-        elif line.bytes_unique and line.bytes_asked > 1.05 * line.bytes_unique:
-            found.append(f"{size(line.bytes_unique)} distinct")
-    if line.sectors_per_request is not None:
-        sectors = f"{line.sectors_per_request:.3g}"
-        found.append(f"{sectors} sector{'s' * (sectors != '1')} a request")
-        if line.coalesced_seconds is not None and line.sectors_needed is not None:
-            found[-1] += f" where {line.sectors_needed:.2g} suffice{'s' * (f'{line.sectors_needed:.2g}' == '1')}"
-    if line.operations:
-        found.append(f"{count(line.operations)} operations")
-    if line.atomics:
-        found.append(f"{count(line.atomics)} atomic updates")
-    return found
-
-
-def place(line: SourceLine) -> str:
-    """``file:line``, and the line that called it."""
-    called = "".join(f" (called at line {caller.rpartition(':')[2]})" for caller in line.callers[:1])
-    return f"{Path(line.file).name}:{line.line}{called}"
-
-
-def size(nbytes: float) -> str:
-    """Bytes in a readable unit (powers of 1024)."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:.0f} {unit}"
-    return f"{nbytes:.0f} B"
-
-
-def count(number: float) -> str:
-    """A large number in a readable unit."""
-    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {unit}"
-    return f"{number:.0f}"
 
 
 def still_library(profile: Profile) -> list[str]:
@@ -339,20 +197,22 @@ def _compact_mismatch(correctness: Correctness) -> str:
     return f"[{index}] {actual} not {expected}, {percent(worst.wrong_fraction)} wrong"
 
 
+_NO_SPEEDUP = {
+    "unpriced_operator": "unpriced operator",
+    "baseline_not_compiled": "the reference does not compile",
+    "size_dependent": "other work at own sizes",
+    "data_dependent": "depends on data",
+}
+
+
 def _compact_speed(verdict: Verdict) -> str:
     parts = []
     if verdict.speedup is not None:
         parts.append(f"{times(verdict.speedup.value)}x")
     if verdict.coverage is not None:
         parts.append(f"cover {percent(verdict.coverage)}")
-    if any(finding.kind == "unpriced_operator" for finding in verdict.findings):
-        parts.append("no speedup: unpriced operator")
-    if any(finding.kind == "baseline_not_compiled" for finding in verdict.findings):
-        parts.append("no speedup: the reference does not compile")
-    if any(finding.kind == "size_dependent" for finding in verdict.findings):
-        parts.append("no speedup: other work at own sizes")
-    if any(finding.kind == "data_dependent" for finding in verdict.findings):
-        parts.append("no speedup: depends on data")
+    kinds = {finding.kind for finding in verdict.findings}
+    parts += [f"no speedup: {why}" for kind, why in _NO_SPEEDUP.items() if kind in kinds]
     left = still_library(verdict.profile) if verdict.profile is not None else []
     text = " ".join(parts) + _compact_sizes(verdict)
     if left:
@@ -371,48 +231,3 @@ def _compact_sizes(verdict: Verdict) -> str:
         return f"\ntimed at {timed.words}, checked at {checked.words}"
     sizes = [", ".join(f"{name} {pair[which]}" for name, pair in changed.items()) for which in (0, 1)]
     return f"\ntimed at {sizes[0]}, checked at {sizes[1]}"
-
-
-# ---- figures in words
-
-
-def number(value: float) -> str:
-    """A number with four significant digits."""
-    return f"{value:.4g}"
-
-
-def told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers with as many significant digits (4 to 9) as are needed to tell them apart."""
-    gap, size = abs(first - second), max(abs(first), abs(second))
-    known = math.isfinite(gap) and gap > 0
-    digits = min(9, max(4, 2 + math.ceil(math.log10(size / gap)))) if known else 4
-    return f"{first:.{digits}g}", f"{second:.{digits}g}"
-
-
-def times(ratio: float) -> str:
-    """A speedup with two decimals, or with two significant digits when two decimals would show nothing."""
-    return f"{ratio:.2f}" if ratio >= 0.095 or ratio <= 0 else f"{ratio:.2g}"
-
-
-def percent(share: float) -> str:
-    """A fraction as a percentage that is 0% or 100% only when it truly is."""
-    if math.isnan(share):
-        return "?%"
-    if 0 < share < 0.01:
-        return "<1%"
-    if 0.99 < share < 1:
-        return ">99%"
-    return f"{100 * share:.0f}%"
-
-
-def of_roofline(share: float) -> str:
-    """How near a row is to its roof; beyond that of device memory only L2 can bring it."""
-    return f"{percent(share)} of roofline" if share <= 1 else "beyond its roof: bytes were still in L2"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a readable unit."""
-    for factor, unit in ((1e-6, "us"), (1e-3, "ms")):
-        if seconds < 1000 * factor:
-            return f"{seconds / factor:.2f} {unit}"
-    return f"{seconds:.3f} s"

@@ -17,10 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from drkernel.gym.device import card_of
-from drkernel.gym.feedback import duration, facts, percent, place
 from drkernel.report.render import Axes, coloured, dot, frame, legend, svg
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import LaunchDetail, Profile, SourceLine
+from drkernel.view import duration, facts, percent, place
 
 SHOWN = 5
 """lines in the terminal"""

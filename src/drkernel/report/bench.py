@@ -12,13 +12,13 @@ from markupsafe import Markup
 from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
 from drkernel.episode.meter import money
-from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name, size_lines
+from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.episode.records import Turn, best_of
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import percent, sizes_text, times
 from drkernel.report.render import STATUSES, Curve, line_plot, render, stacked_plot
 from drkernel.report.solve import in_short, opening
 from drkernel.solve.bench import Bench, read_bench, summary_of
+from drkernel.view import Figure, sizes_text, times
 
 SHOWN_ANSWERS = 1200
 """Answers that are shown in full; more would make the page too heavy to open."""
@@ -47,12 +47,12 @@ def page(bench: Bench, live: bool = False) -> str:
         config_text=dump_config(bench.config),
         tasks=bench.tasks,
         summary=summary,
-        numbers=_numbers(summary),
+        numbers=_top(summary),
         baseline=baseline_name(summary["baseline"]),
         place=episode.settings.place,
         gpu=gpu_name(episode.settings.place),
         size_lines=size_lines(summary["sizes"]),
-        thresholds=[fast_name(p) for p in THRESHOLDS],
+        fast=fast_rows(summary) if "last" in summary else [],
         curves=_curves(bench, summary) if "last" in summary else [],
         meanings={name: look.meaning for name, look in STATUSES.items()},
         hacks=_hacks(summary) if "last" in summary else [],
@@ -62,34 +62,52 @@ def page(bench: Bench, live: bool = False) -> str:
     )
 
 
-def _numbers(summary: Row) -> list[tuple[str, str]]:
-    """The figures at the top, each with a caption."""
-    items: list[tuple[str, str]] = []
+def share(value: float) -> str:
+    """A share of tasks, trajectories or time, to a tenth of a percent."""
+    return f"{100 * value:.1f}%"
+
+
+def fast_rows(summary: Row) -> list[tuple[str, dict[str, tuple[str, str]]]]:
+    """Rows of the table of fast_p: the turns where there are several, the last one, the best; each has the estimate and
+    its 95% interval over tasks by name."""
+    rows = [(f"turn {number}", row["last"]) for number, row in enumerate(summary["per_turn"], 1)]
+    rows = [*(rows if len(rows) > 1 else ()), ("last turn", summary["last"]), ("best turn", summary["best"])]
+    return [
+        (label, {
+            "correct" if name == "fast_0" else name:
+                (share(one["value"]), f"[{100 * one['low']:.0f}, {100 * one['high']:.0f}]")
+            for name, one in estimates.items()
+        })
+        for label, estimates in rows
+    ]  # fmt: skip
+
+
+def figures(summary: Row) -> list[Figure]:
+    """The other figures of a run, and what it spent."""
+    found = []
     if "last" in summary:
-        best = summary["best"]
-        items = [
-            (_share(best["fast_0"]), "correct (best turn)"),
-            (_share(best["fast_1"]), "faster than PyTorch"),
-            (_share(best["fast_1.2"]), "faster than 1.2×"),
-        ]
+        hacks = summary["hacks"]
+        kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())
+        last = f"{share(hacks['last']['value'])} of last turns" + (f": {kinds}" if kinds else "")
         if summary["speedup_geomean"] is not None:
-            kind = summary["timing_kind"]
-            items.append(
-                (f"{times(summary['speedup_geomean'])}×", f"speedup of correct answers (geometric mean, {kind})")
-            )
+            note = f"geometric mean of the best correct answers, {summary['timing_kind']}"
+            found.append(Figure("speedup", f"{times(summary['speedup_geomean'])}x", note))
         if summary["coverage"] is not None:
-            items.append((percent(summary["coverage"]), "of their device time in own kernels"))
-        items.append((_share(summary["hacks"]["ever"]), "of trajectories were condemned as a hack at some turn"))
+            found.append(Figure("coverage", share(summary["coverage"]), "of their device time is in own kernels"))
+        found.append(Figure("hacks", share(hacks["ever"]["value"]), f"of trajectories at some turn, {last}"))
     usage = summary["usage"]
-    tokens = usage["prompt"] + usage["completion"]
-    items.append((f"{tokens:,}", "tokens read and written" + (" (estimated)" if usage["estimated"] else "")))
-    if summary["dollars"] is not None:
-        items.append((money(summary["dollars"]), "for the answers"))
-    return items
+    parts = f"read ({usage['cached']:,} cached) and written ({usage['completion']:,})"
+    total = f"{usage['prompt'] + usage['completion']:,}"
+    found.append(Figure("tokens", total, parts + (", estimated" if usage["estimated"] else "")))
+    return found if summary["dollars"] is None else [*found, Figure("cost", money(summary["dollars"]), "for answers")]
 
 
-def _share(estimate: Row) -> str:
-    return f"{100 * estimate['value']:.1f}%"
+def _top(summary: Row) -> list[Figure]:
+    """The figures at the top of the page."""
+    best = fast_rows(summary)[-1][1] if "last" in summary else {}
+    shown = {"correct": "correct", "fast_1": "faster than PyTorch", "fast_1.2": "faster than 1.2x"}
+    first = [Figure(words, best[name][0], "best turn") for name, words in shown.items() if best]
+    return [*first, *figures(summary)]
 
 
 def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:

@@ -10,11 +10,11 @@ from markupsafe import Markup
 
 from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
-from drkernel.episode.meter import money
-from drkernel.gym.feedback import percent, times
+from drkernel.report.bench import fast_rows, figures
 from drkernel.report.render import Curve, line_plot, render
 from drkernel.report.run import evaluated, read_run
 from drkernel.solve.bench import read_bench, read_terms, summary_of
+from drkernel.view import percent, times
 
 Row = dict[str, Any]
 FIGURES = ("fast_0", "fast_1", "fast_1.2")
@@ -47,7 +47,7 @@ def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) 
         rows=rows,
         charts=charts,
         by="last turn" if all(kinds) else "best turn so far",
-        compared=[(one["second"]["run"], one["first"]["run"], [_difference(row) for row in one["rows"]])
+        compared=[(one["second"]["run"], one["first"]["run"], [difference(row) for row in one["rows"]])
                   for one in compared],
     )  # fmt: skip
     write_atomic(path, text)
@@ -59,20 +59,14 @@ def _played(runs: Sequence[Path]) -> tuple[list[Row], list[tuple[str, Markup]]]:
     for run in runs:
         bench = read_bench(run)
         summary = summary_of(bench)
-        usage, config = summary["usage"], bench.config
-        row = {"run": str(run), "model": bench.model, "tasks": f"{len(bench.tasks)} × {config.samples}"}
-        for name in FIGURES if "last" in summary else ():
-            one = summary["best"][name]
-            row["correct" if name == "fast_0" else name] = (
-                f"{percent(one['value'])} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
-            )
-            steps = [turn["best"][name] for turn in summary["per_turn"]]
-            curves[name].append(_curve(str(run), list(range(1, len(steps) + 1)), steps))
+        row = {"run": str(run), "model": bench.model, "tasks": f"{len(bench.tasks)} × {bench.config.samples}"}
         if "last" in summary:
-            row["speedup"] = _times(summary["speedup_geomean"])
-            row["hacked"] = percent(summary["hacks"]["ever"]["value"])
-        row["tokens"] = f"{usage['prompt'] + usage['completion']:,}"
-        row["cost"] = "" if summary["dollars"] is None else money(summary["dollars"])
+            best = fast_rows(summary)[-1][1]
+            row |= {name: " ".join(best[name]) for name in ("correct", *FIGURES[1:])}
+            for name in FIGURES:
+                steps = [turn["best"][name] for turn in summary["per_turn"]]
+                curves[name].append(_curve(str(run), list(range(1, len(steps) + 1)), steps))
+        row |= {one.name: one.value for one in figures(summary)}
         rows.append(row)
     return rows, _charts(curves, "turn", "share of tasks, best turn so far")
 
@@ -109,12 +103,12 @@ def _times(value: float | None) -> str:
     return "" if value is None else f"{times(value)}×"
 
 
-def _difference(row: Row) -> tuple[str, ...]:
-    """A row of a comparison: figure, first, second, difference, interval, p."""
-    if "reward" in row["figure"]:
-        first, second, gap = f"{row['first']:.3f}", f"{row['second']:.3f}", f"{row['difference']:+.3f}"
-        between = "" if row["low"] is None else f"{row['low']:+.3f} to {row['high']:+.3f}"
-    else:
-        first, second, gap = percent(row["first"]), percent(row["second"]), f"{100 * row['difference']:+.1f} pt"
-        between = "" if row["low"] is None else f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
-    return row["figure"], first, second, gap, between, f"{row['p']:.3f}" if row["p"] >= 0.001 else "< 0.001"
+def difference(row: Row) -> tuple[str, ...]:
+    """A row of a comparison in words: figure, first, second, difference, 95% interval, p."""
+    scale, digits, unit = (1, 3, "") if "reward" in row["figure"] else (100, 1, "%")
+    first, second = (f"{scale * row[name]:.{digits}f}{unit}" for name in ("first", "second"))
+    gap, *between = (
+        "" if row[name] is None else f"{scale * row[name]:+.{digits}f}" for name in ("difference", "low", "high")
+    )
+    p = f"{row['p']:.3f}" if row["p"] >= 0.001 else "<0.001"
+    return row["figure"], first, second, gap + " pt" * bool(unit), " to ".join(filter(None, between)), p

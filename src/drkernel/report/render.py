@@ -23,8 +23,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from drkernel.gym.feedback import duration, number, of_roofline, percent, size, times
-from drkernel.verdict import Finding, printable
+from drkernel.verdict import Verdict, printable
+from drkernel.view import VerdictView, duration, number, percent, size, times
 
 
 class StatusLook(NamedTuple):
@@ -58,8 +58,8 @@ STATUSES = {
     "invalid_request": StatusLook("invalid", "yellow", "var(--warn)", "the task cannot be graded; counts for nothing"),
 }  # fmt: skip
 """in the order of the plots, from the bottom up"""
-OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
-"""of kernels and operators: colour in the terminal, word"""
+COLOURS = {"custom": "green", "library": "yellow", "copy": "red"}
+"""of kernels and operators in the terminal, by owner"""
 NEAR = 3
 """Equal lines that are shown around a change."""
 
@@ -93,19 +93,16 @@ Shown = tuple[str, str, str, dict[str, Any] | None, list[tuple[int, Markup, bool
 """a finding: severity, kind, message, evidence, the lines it is about"""
 
 
-def finding_text(finding: Finding) -> str:
-    """The message, with the co-judge that the finding came from."""
-    return finding.message + (f" (seen on {finding.seen_on})" if finding.seen_on else "")
-
-
-def shown_findings(findings: Sequence[Finding], source: str | None) -> list[Shown]:
+def shown_findings(verdict: Verdict, source: str | None) -> list[Shown]:
     """A verdict's findings for a page, each with the line of the candidate's source that it names."""
 
-    def lines(finding: Finding) -> list[tuple[int, Markup, bool]]:
-        line = finding.evidence.get("line")
+    def lines(line: object) -> list[tuple[int, Markup, bool]]:
         return excerpt(source, line if isinstance(line, int) else None)
 
-    return [(one.severity, one.kind, finding_text(one), one.evidence or None, lines(one)) for one in findings]
+    return [
+        (one.severity, one.kind, text, one.evidence or None, lines(one.evidence.get("line")))
+        for one, text in VerdictView.of(verdict).findings
+    ]
 
 
 @dataclass(frozen=True)
@@ -389,6 +386,35 @@ def svg(parts: Sequence[str], title: str) -> Markup:
     )
 
 
+# ---- Bars on a scale of time
+
+
+Span = tuple[float, float, str, str, str]
+"""start and length in seconds, name, text to hover over, owner"""
+TRACK_WIDTH, ROW, GAP, LETTER = 1000.0, 22, 34, 6.6
+"""of the picture, of a bar's height, between bars of two tracks, of a letter"""
+
+
+def tracks(rows: dict[str, list[Span]], start: float, end: float, caption: str) -> Markup:
+    """Named tracks of spans, one below the other, on one scale from ``start`` to ``end``."""
+    scale, parts = TRACK_WIDTH / ((end - start) or 1.0), []
+    for top, (title, spans) in zip(range(0, len(rows) * (ROW + GAP), ROW + GAP), rows.items(), strict=True):
+        parts.append(f'<text x="0" y="{top + 13}" class="label">{escape(title)}</text>')
+        for begin, seconds, name, hover, owner in spans:
+            x, width = (begin - start) * scale, max(0.8, seconds * scale)
+            parts.append(
+                f'<rect x="{x:.2f}" y="{top + 19}" width="{max(0.6, width - 1):.2f}" height="{ROW}" rx="2" '
+                f'fill="var(--{owner})"><title>{escape(hover)}</title></rect>'
+            )
+            if width > LETTER * len(name) + 8:
+                parts.append(f'<text x="{x + 5:.2f}" y="{top + 34}" class="span">{escape(name)}</text>')
+    return Markup(
+        f'<div class="scroll"><svg viewBox="0 0 {TRACK_WIDTH:.0f} {len(rows) * (ROW + GAP) - 8}" class="timeline" '
+        f'role="img" aria-label="bars on a scale of time">{"".join(parts)}</svg></div>'
+        f'<p class="dim">{escape(caption)}</p>'
+    )
+
+
 # ---- Pages from the templates beside this file
 
 
@@ -411,10 +437,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"duration": duration, "number": number, "percent": percent, "times": times, "words": _words,
-                     "coloured": coloured, "of_roofline": of_roofline, "size": size}  # fmt: skip
+                     "coloured": coloured, "size": size}  # fmt: skip
     script = (resources.files("drkernel.report") / "templates" / "page.js").read_text(encoding="utf-8")
     style = (resources.files("drkernel.serve") / "static" / "style.css").read_text(encoding="utf-8")
-    made.globals |= {"shown_findings": shown_findings, "owners": OWNERS}
+    made.globals["shown_findings"] = shown_findings
     made.globals["style"] = Markup(style)  # our own files
     made.globals["script"] = Markup(script)
     made.globals["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -15,8 +15,8 @@ from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
 from drkernel.episode.meter import read_rows
 from drkernel.episode.metrics import size_lines
-from drkernel.gym.feedback import times
 from drkernel.report.render import STATUSES, Curve, line_plot, render, scatter_plot, stacked_plot
+from drkernel.view import percent, times
 
 Row = dict[str, Any]
 
@@ -75,15 +75,49 @@ def _rows(path: Path) -> list[Row]:
 
 Plot = tuple[str, Markup]
 """a title and its picture"""
-_FIGURES = (
-    ("fast_0", "correct (fast_0)"),
-    ("fast_1", "faster than PyTorch (fast_1)"),
-    ("fast_1.2", "more than 1.2× as fast (fast_1.2)"),
-    ("fast_2", "more than 2× as fast (fast_2)"),
-    ("coverage", "coverage of the correct"),
-    ("speedup", "speedup of the correct, mean"),
-    ("hack_rate", "condemned as hacks"),
-)
+FIGURES = {
+    "fast_0": "correct",
+    "fast_1": "faster than PyTorch",
+    "fast_1.2": "more than 1.2× as fast",
+    "fast_2": "more than 2× as fast",
+    "coverage": "of the correct",
+    "speedup": "of the correct, mean",
+    "hack_rate": "condemned as hacks",
+}
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A figure of the evaluations before and after RL, in words."""
+
+    name: str
+    meaning: str
+    before: str
+    after: str
+    change: str
+    trend: str
+    """``up`` for better, ``down`` for worse"""
+
+
+def figure(name: str, value: float | None, sign: str = "") -> str:
+    """A figure of an evaluation; with ``sign`` "+" a difference of two."""
+    if value is None:
+        return "–"
+    if name == "speedup":
+        return f"{value:{sign}.2f}x"
+    return f"{100 * value:{sign}.1f}{' pt' if sign else '%'}"
+
+
+def before_after(before: Row, after: Row) -> list[BeforeAfter]:
+    """What RL changed, figure by figure; empty evaluations have none."""
+    rows = []
+    for name, meaning in FIGURES.items():
+        first, last = before.get(name), after.get(name)
+        change = last - first if first is not None and last is not None else None
+        trend = "" if not change else ("down" if (change < 0) != (name == "hack_rate") else "up")
+        words = figure(name, first), figure(name, last), figure(name, change, "+")
+        rows.append(BeforeAfter(name, meaning, *words, trend))
+    return rows
 
 
 def write_report(run_dir: Path, live: bool = False) -> Path:
@@ -104,11 +138,12 @@ def page(data: RunData, live: bool = False) -> str:
     return render(
         "run",
         data=data,
+        figure=figure,
         live=live,
         unsafe=bool(settings.get("unsafe_no_checks")),
         before=data.evaluation("before"),
         after=data.evaluation("after"),
-        headline=_headline(data),
+        headline=before_after(data.evaluation("before") or {}, data.evaluation("after") or {}),
         size_lines=size_lines(sizes) if (sizes := (data.evaluation("after") or {}).get("sizes")) else [],
         learning=_drawn(_curves(data)),
         turns=_turns(data),
@@ -124,50 +159,22 @@ def _drawn(plots: list[Plot]) -> list[Plot]:
     return [(title, picture) for title, picture in plots if picture]
 
 
-def _headline(data: RunData) -> list[dict[str, Any]]:
-    """The figures before and after RL, and whether each got better (``up``) or worse (``down``)."""
-    before, after = data.evaluation("before") or {}, data.evaluation("after") or {}
-    rows = []
-    for key, label in _FIGURES:
-        first, last = before.get(key), after.get(key)
-        change = last - first if first is not None and last is not None else None
-        trend = "" if not change else ("down" if (change < 0) != (key == "hack_rate") else "up")
-        rows.append({"key": key, "label": label, "first": first, "last": last, "change": change, "trend": trend})
-    return rows
-
-
 def _curves(data: RunData) -> list[Plot]:
     rl, sft = data.stage("rl"), data.stage("sft")
-    steps = [row["step"] for row in rl]
-    return [
-        (
-            "Held-out tasks: share correct and so fast (last turn)",
-            line_plot(
-                [evaluated(data, key) for key in ("fast_0", "fast_1", "fast_1.2")],
-                y_label="share of tasks",
-                y_range=(0.0, 1.0),
-            ),
-        ),
-        (
-            "Training tasks: share correct and so fast (last turn)",
-            line_plot(
-                [Curve(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")],
-                y_label="share of tasks",
-                y_range=(0.0, 1.0),
-            ),
-        ),
-        ("Reward of a turn (training tasks)", line_plot(_per_turn(rl, "reward_turns", "turn"), y_label="reward")),
-        (
-            "SFT loss",
-            line_plot(
-                [
-                    Curve("training", [r["step"] for r in sft], [r.get("loss") for r in sft]),
-                    Curve("validation", *_present(sft, "val_loss")),
-                ],
-                y_label="nats a token",
-            ),
-        ),
+    steps, names = [row["step"] for row in rl], ("fast_0", "fast_1", "fast_1.2")
+    shares: dict[str, Any] = {"y_label": "share of tasks", "y_range": (0.0, 1.0)}
+    trained = [Curve(name, steps, [row.get(name) for row in rl]) for name in names]
+    loss = [
+        Curve("training", [r["step"] for r in sft], [r.get("loss") for r in sft]),
+        Curve("validation", *_present(sft, "val_loss")),
     ]
+    return [
+        ("Held-out tasks: share correct and so fast (last turn)",
+         line_plot([evaluated(data, name) for name in names], **shares)),
+        ("Training tasks: share correct and so fast (last turn)", line_plot(trained, **shares)),
+        ("Reward of a turn (training tasks)", line_plot(_per_turn(rl, "reward_turns", "turn"), y_label="reward")),
+        ("SFT loss", line_plot(loss, y_label="nats a token")),
+    ]  # fmt: skip
 
 
 def _present(rows: list[Row], key: str) -> tuple[list[float], list[float | None]]:
@@ -286,32 +293,19 @@ def _corrections(data: RunData) -> list[Plot]:
         return Curve(name, steps, values) if any(value is not None for value in values) else None
 
     wanted = [
-        (
-            "Rejected",
-            "share",
-            [("mismatch/rejected_token_fraction", "tokens, by mismatch"), ("rejected_turns", "turns, by PRS")],
-        ),
-        (
-            "Mismatch between sampler and trainer",
-            "nats a token",
-            [("mismatch/k3", "KL estimate k3"), ("mismatch/k1", "KL estimate k1")],
-        ),
-        ("Gradient norm", "norm", [("grad_norm", "norm")]),
-        ("Entropy", "nats a token", [("entropy", "per token")]),
-        ("Length of an answer", "tokens", [("response_tokens", "mean")]),
-        (
-            "Time of a step",
-            "seconds",
-            [
-                ("sample_seconds", "sampling"),
-                ("wait_seconds", "of it waiting for grades"),
-                ("learn_seconds", "learning"),
-            ],
-        ),
-    ]
+        ("Rejected", "share", {"mismatch/rejected_token_fraction": "tokens, by mismatch",
+                               "rejected_turns": "turns, by PRS"}),
+        ("Mismatch between sampler and trainer", "nats a token", {"mismatch/k3": "KL estimate k3",
+                                                                  "mismatch/k1": "KL estimate k1"}),
+        ("Gradient norm", "norm", {"grad_norm": "norm"}),
+        ("Entropy", "nats a token", {"entropy": "per token"}),
+        ("Length of an answer", "tokens", {"response_tokens": "mean"}),
+        ("Time of a step", "seconds", {"sample_seconds": "sampling", "wait_seconds": "of it waiting for grades",
+                                       "learn_seconds": "learning"}),
+    ]  # fmt: skip
     plots = []
     for title, unit, keys in wanted:
-        lines = [found for key, name in keys if (found := line(key, name)) is not None]
+        lines = [found for key, name in keys.items() if (found := line(key, name)) is not None]
         plots.append((title, line_plot(lines, y_label=unit)))
     return plots
 
@@ -360,15 +354,10 @@ def _reward(row: Row) -> float:
 def _answer(row: Row) -> list[Row]:
     """The turns of a trajectory as the page shows them: what the model read last, its answer, the verdict."""
     return [
-        {
-            "number": number,
-            "read": turn["prompt"],
-            "text": turn["text"],
-            "error": turn.get("error"),
-            "words": _words(turn),
-        }
+        {"number": number, "read": turn["prompt"], "text": turn["text"], "error": turn.get("error"),
+         "words": _words(turn)}
         for number, turn in enumerate(row["turns"], 1)
-    ]
+    ]  # fmt: skip
 
 
 def _words(turn: Row) -> list[str]:
@@ -376,7 +365,7 @@ def _words(turn: Row) -> list[str]:
     if turn.get("speedup") is not None:
         words.append(f"{times(turn['speedup'])}×")
     if turn.get("coverage") is not None:
-        words.append(f"coverage {100 * turn['coverage']:.0f}%")
+        words.append(f"coverage {percent(turn['coverage'])}")
     if turn.get("findings"):
         words.append(", ".join(turn["findings"]))
     words.append(f"reward {float(turn.get('reward') or 0.0):.2f}")

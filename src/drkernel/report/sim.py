@@ -5,25 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from drkernel.base.files import write_atomic
-from drkernel.gym.feedback import duration, percent, size
 from drkernel.report.anatomy import Anatomy, Marks, anatomy, hottest, roofline_plot, time_stack
-from drkernel.report.render import excerpt, legend, render
-from drkernel.report.verdict import profile_table
+from drkernel.report.render import Span, excerpt, render, tracks
+from drkernel.report.verdict import indented, profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
 from drkernel.sim.sweep import Configuration, Sweep
 from drkernel.verdict import Profile, Verdict
+from drkernel.view import DeviceTime, Figure, duration, limit, percent, quote_line, size
 
 # ---- Traces in the JSON format that Chrome's tracing page and Perfetto open
 #
@@ -114,51 +115,53 @@ MAX_ROWS = 40
 MAX_PRINTS = 20
 MAX_FINDINGS = 256
 CONTEXT_LINES = 1
-Quote = Callable[[str, int], str]
-"""reads a line of a file; empty when there is none"""
+Read = Callable[[str], str]
+"""the text of a file; empty where there is none"""
 
 
-def terminal(report: ScriptReport, quote: Quote = linecache.getline) -> RenderableType:
+def _read(file: str) -> str:
+    return "".join(linecache.getlines(file))
+
+
+def terminal(report: ScriptReport, read: Read = _read) -> RenderableType:
     """Render a report for a kernel engineer, the most urgent part last (next to the prompt).
 
-    ``quote`` reads the lines that findings name. A report that comes out of an untrusted process may name any file:
+    ``read`` opens the files that findings name. A report that comes out of an untrusted process may name any file:
     then it has to be one that knows the script alone.
     """
-    return Group(*_parts(report, quote))
+    return Group(*_parts(report, read))
 
 
-def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
+def _parts(report: ScriptReport, read: Read) -> Iterator[RenderableType]:
     yield _headline(report)
     if report.without_data is not None:
         yield _without_data(report.without_data)
     if report.launches:
         yield Text()
-        yield _indent(launch_table(report.launches))
-        yield from (_indent(Text(line, style="yellow")) for line in unexecuted(report.launches))
+        yield indented(launch_table(report.launches))
+        yield from (indented(Text(line, style="yellow")) for line in unexecuted(report.launches))
     if report.prints:
         yield _title("device_print")
         shown = list(report.prints[:MAX_PRINTS])
         if len(report.prints) > MAX_PRINTS:
             shown.append(f"... {len(report.prints) - MAX_PRINTS} more")
-        yield _indent(Text("\n".join(shown)))
+        yield indented(Text("\n".join(shown)))
     if report.profile.rows:
-        busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
-        host = f"; host: {report.profile.host}" if report.profile.host else ""
-        of = f": device busy {duration(busy)} of {duration(elapsed)}{host}"
-        yield _title(f"Modelled time on {report.device}", of)
-        yield _indent(profile_table(report.profile))
+        device = DeviceTime.of(report.profile)
+        yield _title("Device time", f" {device.about}")
+        yield indented(profile_table(device))
     for row in report.kernels[:1]:
         yield _title(f"Where the time of {row.kernel} goes", " (modelled)")
-        yield from (_indent(hottest(detail)) for detail in (row.detail,) if detail is not None)
+        yield from (indented(hottest(detail)) for detail in (row.detail,) if detail is not None)
     if report.without_data is not None and report.without_data.depends_on_data:
         yield _title("Depends on data", ": these times may be those of another run")
-        yield _indent(Text("\n".join(report.without_data.depends_on_data), style="yellow"))
+        yield indented(Text("\n".join(report.without_data.depends_on_data), style="yellow"))
     if report.findings:
         yield _title("Findings")
         for finding in report.findings[:MAX_FINDINGS]:
-            yield _indent(_finding(finding, quote))
+            yield indented(_finding(finding, read))
         if len(report.findings) > MAX_FINDINGS:
-            yield _indent(Text(f"... {len(report.findings) - MAX_FINDINGS} more", style="dim"))
+            yield indented(Text(f"... {len(report.findings) - MAX_FINDINGS} more", style="dim"))
     if report.error is not None:
         yield from _error(report)
     yield _footer(report)
@@ -191,12 +194,49 @@ def _without_data(found: WithoutData) -> Text:
     return line
 
 
+@dataclass(frozen=True)
+class LaunchView:
+    """Launches of one kernel, grid and configuration, in words; time and bytes are those of one call."""
+
+    kernel: str
+    grid: str
+    calls: str
+    time: str
+    bytes: str
+    rate: str
+    """arithmetic rate of what computes, effective bandwidth of the rest"""
+    bound: str
+    limit: str
+    configuration: str
+    """constexprs, warps and stages, and the resources that they take on the GPU where known"""
+
+    @classmethod
+    def of(cls, row: LaunchRow) -> LaunchView:
+        """The row in words."""
+        nbytes, rate = row.unique_bytes / row.calls, ""
+        if row.seconds:
+            computes = row.bound == "compute"
+            per_second = (row.flops if computes else row.unique_bytes) / row.seconds
+            rate = f"{per_second / 1e12:.3g} TFLOP/s" if computes else f"{per_second / 1e9:.0f} GB/s"
+        parts = [f"{name}={value}" for name, value in row.constexprs.items()]
+        parts += [_count(row.num_warps, "warp"), _count(row.num_stages, "stage")]
+        parts += [_count(row.registers, "register")] if row.registers is not None else []
+        parts += [f"{row.spills} B spilled"] if row.spills else []
+        parts += [f"{size(row.shared_bytes)} shared"] if row.shared_bytes is not None else []
+        parts += [f"{row.occupancy} per SM"] if row.occupancy is not None else []
+        return cls(
+            row.kernel, re.sub(r"(x1)+$", "", "x".join(map(str, row.grid))), str(row.calls),
+            duration(row.seconds / row.calls), size(nbytes), rate, row.bound, limit(row.bound, row.roofline),
+            ", ".join(parts),
+        )  # fmt: skip
+
+
 def launch_table(rows: tuple[LaunchRow, ...]) -> Text:
-    """Two lines per kernel, grid and configuration, in order of first launch. Time and bytes are those of one call."""
-    shown = rows[:MAX_ROWS]
-    cells = [[row.kernel, _grid(row.grid), str(row.calls), *_rates(row)] for row in shown]
+    """Two lines per kernel, grid and configuration, in order of first launch."""
+    shown = [LaunchView.of(row) for row in rows[:MAX_ROWS]]
     header = ["kernel", "grid", "calls", "time", "bytes", "rate"]
-    widths = [max(len(line[column]) for line in (header, *cells)) for column in range(len(header))]
+    cells = [[getattr(row, name) for name in header] for row in shown]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
 
     def aligned(line: list[str]) -> list[str]:
         left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
@@ -205,8 +245,9 @@ def launch_table(rows: tuple[LaunchRow, ...]) -> Text:
     text = Text().append("  ".join([*aligned(header), "bound"]), style="dim")
     for row, line in zip(shown, cells, strict=True):
         name, *rest = aligned(line)
-        text.append(f"\n{name}  ", style="bold").append("  ".join(rest) + "  ").append(_bound(row))
-        text.append(f"\n  {_configuration(row)}", style="dim")
+        text.append(f"\n{name}  ", style="bold").append("  ".join(rest) + "  ")
+        text.append(row.bound, style=BOUNDS.get(row.bound, "")).append(row.limit.removeprefix(row.bound), style="dim")
+        text.append(f"\n  {row.configuration}", style="dim")
     if len(rows) > MAX_ROWS:
         text.append(f"\n... {len(rows) - MAX_ROWS} more", style="dim")
     return text
@@ -225,47 +266,7 @@ def unexecuted(rows: tuple[LaunchRow, ...]) -> list[str]:
     ]
 
 
-def _rates(row: LaunchRow) -> tuple[str, str, str]:
-    """Time, bytes, and the arithmetic rate of what computes or the effective bandwidth of the rest."""
-    seconds, nbytes = row.seconds / row.calls, row.unique_bytes / row.calls
-    rate = ""
-    if row.bound == "compute" and seconds:
-        rate = f"{row.flops / row.seconds / 1e12:.3g} TFLOP/s"
-    elif seconds:
-        rate = f"{nbytes / seconds / 1e9:.0f} GB/s"
-    return duration(seconds), size(nbytes), rate
-
-
-def _configuration(row: LaunchRow) -> str:
-    """Constexprs, warps and stages, and the resources they take on the GPU where known."""
-    parts = [f"{name}={value}" for name, value in row.constexprs.items()]
-    parts += [_count(row.num_warps, "warp"), _count(row.num_stages, "stage")]
-    if row.registers is not None:
-        parts.append(_count(row.registers, "register"))
-    if row.spills:
-        parts.append(f"{row.spills} B spilled")
-    if row.shared_bytes is not None:
-        parts.append(f"{size(row.shared_bytes)} shared")
-    if row.occupancy is not None:
-        parts.append(f"{row.occupancy} per SM")
-    return ", ".join(parts)
-
-
-def _grid(grid: tuple[int, int, int]) -> str:
-    sizes = list(grid)
-    while len(sizes) > 1 and sizes[-1] == 1:
-        sizes.pop()
-    return "x".join(map(str, sizes))
-
-
-def _bound(row: LaunchRow) -> Text:
-    text = Text(row.bound, style=BOUNDS.get(row.bound, ""))
-    if row.roofline is not None and row.bound != "latency":
-        text.append(f" {percent(row.roofline)}" if row.roofline <= 1 else " from L2", style="dim")
-    return text
-
-
-def _finding(finding: ScriptFinding, quote: Quote) -> RenderableType:
+def _finding(finding: ScriptFinding, read: Read) -> RenderableType:
     line = Text()
     line.append(f"{finding.severity} ", style=f"bold {COLOURS[finding.severity]}")
     line.append(finding.kind, style="bold")
@@ -278,24 +279,8 @@ def _finding(finding: ScriptFinding, quote: Quote) -> RenderableType:
         line.append(f", {finding.count} times")
     detail = finding.message.partition("; kernel ")[0]
     line.append(f"\n{detail}", style=COLOURS[finding.severity])
-    return Group(line, *_source(finding.file, finding.line, COLOURS[finding.severity], quote))
-
-
-def _source(file: str | None, line: int | None, colour: str, quote: Quote) -> Iterator[RenderableType]:
-    """The line and its neighbours, the line itself marked."""
-    if not file or not line:
-        return
-    quoted = Text()
-    for number in range(max(1, line - CONTEXT_LINES), line + CONTEXT_LINES + 1):
-        code = quote(file, number).rstrip()
-        if not code and number != line:
-            continue
-        here = number == line
-        quoted.append(f"{'>' if here else ' '} {number:4d} | ", style=colour if here else "dim")
-        quoted.append(f"{code}\n", style="bold" if here else "dim")
-    quoted.rstrip()
-    if quoted.plain:
-        yield Padding(quoted, (0, 0, 0, 2), expand=False)
+    quoted = quote_line(read(finding.file), finding.line, CONTEXT_LINES) if finding.file else ""
+    return Group(line, *([indented(Text(quoted))] if quoted else []))
 
 
 def _error(report: ScriptReport) -> Iterator[RenderableType]:
@@ -304,11 +289,11 @@ def _error(report: ScriptReport) -> Iterator[RenderableType]:
     where = f" at {Path(report.script).name}:{error.line}" if error.line else ""
     yield Text(f"\n{error.type}{where}", style="bold red")
     if error.traceback:
-        yield _indent(Text(error.traceback.rstrip(), style="dim"))
+        yield indented(Text(error.traceback.rstrip(), style="dim"))
     message = error.message.strip()
     known = [finding.message for finding in report.findings]  # a fault repeats what is printed above
     lines = [line for line in message.splitlines() if line not in known]
-    yield _indent(Text("\n".join(lines), style="red"))
+    yield indented(Text("\n".join(lines), style="red"))
 
 
 def _footer(report: ScriptReport) -> Text:
@@ -332,10 +317,6 @@ def _title(text: str, rest: str = "") -> Text:
     return Text("\n").append(text, style="bold").append(rest)
 
 
-def _indent(item: RenderableType) -> Padding:
-    return Padding(item, (0, 0, 0, 2), expand=False)
-
-
 # ---- A script's run on the simulated GPU as one self-contained HTML page
 
 
@@ -343,8 +324,6 @@ KERNELS = 6
 """most kernels whose source is shown"""
 MAX_BARS = 1500
 """most pieces of device work on the timeline"""
-_WIDTH, _ROW = 1000.0, 24
-_COLOURS = {owner: f"var(--{owner})" for owner in TRACKS}
 
 
 def write_page(path: Path, report: ScriptReport) -> None:
@@ -360,6 +339,8 @@ def page(report: ScriptReport) -> str:
         name=Path(report.script).name,
         report=report.model_copy(update={"profile": profile}),
         numbers=_numbers(report),
+        device=DeviceTime.of(profile),
+        launches=[LaunchView.of(row) for row in report.launches],
         unexecuted=unexecuted(report.launches),
         found=[(one.severity, one.kind, one.message, None, _excerpt(one.file, one.line)) for one in report.findings],
         lines_of_error=_excerpt(report.script, report.error.line if report.error is not None else None),
@@ -376,7 +357,7 @@ def _anatomies(report: ScriptReport, most: int, marks: Marks = MappingProxyType(
 
 
 def _excerpt(file: str | None, line: int | None) -> list[tuple[int, Markup, bool]]:
-    return excerpt("".join(linecache.getlines(file)), line) if file else []
+    return excerpt(_read(file), line) if file else []
 
 
 def _with_details(report: ScriptReport) -> Profile:
@@ -398,17 +379,15 @@ def _marked(report: ScriptReport) -> Marks:
     return found
 
 
-def _numbers(report: ScriptReport) -> list[tuple[str, str]]:
+def _numbers(report: ScriptReport) -> list[Figure]:
     profile = report.profile
     found = [
-        (duration(profile.elapsed_seconds), "from the first command to the last"),
-        (duration(profile.total_seconds), "of work on the device"),
-        (percent(profile.coverage), "of it in own kernels"),
-        (size(report.peak_bytes), "of device memory"),
+        Figure("", duration(profile.elapsed_seconds), "from the first command to the last"),
+        Figure("", duration(profile.total_seconds), "of work on the device"),
+        Figure("", percent(profile.coverage), "of it in own kernels"),
+        Figure("", size(report.peak_bytes), "of device memory"),
     ]
-    if report.findings:
-        found.append((str(len(report.findings)), "finding" if len(report.findings) == 1 else "findings"))
-    return found
+    return found + [Figure("", *_count(len(report.findings), "finding").split())] * bool(report.findings)
 
 
 def _timeline(spans: Sequence[TraceSpan]) -> Markup:
@@ -416,27 +395,14 @@ def _timeline(spans: Sequence[TraceSpan]) -> Markup:
     shown = sorted(spans[:MAX_BARS], key=lambda span: span.start)
     if len(shown) < 2:
         return Markup()
-    owners = [owner for owner in TRACKS if any(span.owner == owner for span in shown)]
     start, end = shown[0].start, max(span.start + span.seconds for span in shown)
-    scale = _WIDTH / ((end - start) or 1.0)
-    parts = []
+    drawn: dict[str, list[Span]] = {TRACKS[owner]: [] for owner in TRACKS if any(s.owner == owner for s in shown)}
     for span in shown:
-        x, y = (span.start - start) * scale, owners.index(span.owner) * _ROW
-        width = max(0.8, span.seconds * scale)
-        label = f"{span.name}: {duration(span.seconds)} at {duration(max(0.0, span.start))}, {span.bound}-bound"
-        parts.append(
-            f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 4}" rx="1.5" '
-            f'fill="{_COLOURS[span.owner]}"><title>{escape(label)}</title></rect>'
-        )
-        if width > 7.5 * len(span.name):
-            parts.append(f'<text x="{x + 4:.2f}" y="{y + 14}" class="span">{escape(span.name)}</text>')
-    height = len(owners) * _ROW
+        at = f"{duration(span.seconds)} at {duration(max(0.0, span.start))}"
+        bar = span.start, span.seconds, span.name, f"{span.name}: {at}, {span.bound}-bound", span.owner
+        drawn[TRACKS[span.owner]].append(bar)
     left = f" The first {MAX_BARS} of {len(spans)} pieces." if len(spans) > MAX_BARS else ""
-    return Markup(
-        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH:.0f} {height}" class="timeline" role="img" '
-        f'aria-label="timeline">{"".join(parts)}</svg></div>'
-        f'<p class="dim">{duration(end - start)} from left to right.{left}</p>'
-    ) + legend([TRACKS[owner] for owner in owners], [_COLOURS[owner] for owner in owners])
+    return tracks(drawn, start, end, f"{duration(end - start)} from left to right.{left}")
 
 
 # ---- Sweeps and comparisons, in the terminal and as pages
@@ -515,10 +481,12 @@ def write_sweep(path: Path, found: Sweep) -> None:
         (name, [(cell, ((cell.seconds or low) - low) / ((high - low) or 1.0), cell is best) for cell in row])
         for name, row in rows
     ]
-    numbers = [(duration(found.own_seconds), "as it is")]
+    numbers = [Figure("", duration(found.own_seconds), "as it is")]
     if best is not None and best.seconds:
-        numbers += [(duration(best.seconds), words(best)), (f"{found.own_seconds / best.seconds:.2f}×", "as fast")]
-        numbers += [(str(len(found.alike)), "others within the model's error of it")] if found.alike else []
+        ratio = f"{found.own_seconds / best.seconds:.2f}x"
+        numbers += [Figure("", duration(best.seconds), words(best)), Figure("", ratio, "as fast")]
+        alike = Figure("", str(len(found.alike)), "others within the model's error of it")
+        numbers += [alike] if found.alike else []
     failed = [(words(each), each.failed) for each in found.configurations if each.failed]
     name = Path(found.script).name
     text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)

@@ -14,16 +14,15 @@ from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError, dump_config
 from drkernel.episode.context import make_policy
 from drkernel.episode.meter import JournalEntry, money
-from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Message, Turn, Usage
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import coverage_text, duration, percent, times
 from drkernel.report.render import Beside, Curve, line_plot, nice_range, render, side_by_side
 from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
+from drkernel.view import Figure, VerdictView, duration, percent
 
 
 def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None, live: bool = False) -> Path:
@@ -63,6 +62,7 @@ def page(bench: Bench, tried: Sequence[Verified], live: bool = False) -> str:
         names={turn.id: turn.label(branched) for turn in turns},
         tried=tried,
         best=best,
+        view=VerdictView.of(best.verdict) if best is not None else None,
         numbers=_numbers(bench, turns, best),
         place=settings.place,
         gpu=gpu_name(settings.place),
@@ -108,31 +108,15 @@ def _changes(turns: Sequence[Turn]) -> dict[str, Change]:
     return found
 
 
-def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list[tuple[str, str]]:
-    """The figures at the top, each with a caption."""
+def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list[Figure]:
+    """The figures at the top."""
     usage = sum((turn.reply.usage for turn in turns), Usage())
     prices = bench.config.prices
-    items: list[tuple[str, str]] = []
+    items: list[Figure] = []
     if best is not None:
-        verdict = best.verdict
-        if verdict.speedup is not None:
-            kind = verdict.speedup.kind
-            items.append((f"{times(verdict.speedup.value)}×", f"as fast as {baseline_name(verdict.baseline)} ({kind})"))
-        if verdict.timing is not None and verdict.reference_timing is not None:
-            was = duration(verdict.reference_timing.seconds)
-            items.append((duration(verdict.timing.seconds), f"a call, against {was}"))
-        if verdict.correctness is not None:
-            items.append(
-                (f"{verdict.correctness.passed_calls}/{verdict.correctness.checked_calls}", "fresh inputs right")
-            )
-        if verdict.coverage is not None:
-            share, _, words = coverage_text(verdict).partition(" ")
-            items.append((share, words))
-        items.append((str(best.turn.number), "turn it was found at"))
-    items.append((f"{usage.total:,}", "tokens read and written" + (" (estimated)" if usage.estimated else "")))
-    if prices is not None:
-        items.append((money(prices.cost(usage)), "paid"))
-    return items
+        items = [*VerdictView.of(best.verdict).figures, Figure("turn it was found at", str(best.turn.number), "")]
+    items.append(Figure("tokens read and written", f"{usage.total:,}", "estimated" if usage.estimated else ""))
+    return [*items, Figure("paid", money(prices.cost(usage)), "")] if prices is not None else items
 
 
 ENDINGS = {

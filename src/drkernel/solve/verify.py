@@ -14,11 +14,11 @@ from string import Template
 
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
-from drkernel.gym.feedback import sizes_text
 from drkernel.gym.judge.own_sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.task import Task
 from drkernel.verdict import ALIKE_WITHIN, Verdict
+from drkernel.view import sizes_text, times
 
 CHECKS = 10
 """Checked calls of a verification, at least."""
@@ -140,7 +140,7 @@ def write_candidate(
     if verdict.speedup is not None:
         kind = verdict.speedup.kind
         lines.append(
-            f"{verdict.speedup.value:.2f}x against {baseline_name(verdict.baseline)}, {kind} on {verdict.device}."
+            f"{times(verdict.speedup.value)}x against {baseline_name(verdict.baseline)}, {kind} on {verdict.device}."
         )
     calls = verdict.correctness.passed_calls if verdict.correctness is not None else 0
     how = "Verified from scratch" if verified else "NOT verified from scratch; in the search"

@@ -57,7 +57,7 @@ async def test_an_agent_grades_simulates_and_looks_up():
         script = (ROOT / "examples" / "sim" / "out_of_bounds.py").read_text()
         simulated = text(await client.call_tool("simulate", {"script": script, "checks": "full"}))
         assert "out_of_bounds" in simulated and "the mask is missing here" in simulated  # the source line
-        assert "Modelled time on sim:h200" in simulated and "To mend out_of_bounds" in simulated
+        assert "Device time (modelled, sim:h200" in simulated and "To mend out_of_bounds" in simulated
 
         spent = await client.call_tool("simulate", {"script": script})
         assert spent.is_error and "budget is spent: 3" in text(spent)

@@ -31,7 +31,7 @@ def test_a_right_kernel_is_shown_with_its_launch_and_profile():
     assert "softmax of 64 x 100: right" in done.stdout
     assert "BLOCK=128, 8 warps, 3 stages" in done.stdout
     assert "aten._softmax" in done.stdout and "softmax_kernel" in done.stdout
-    assert "Modelled time on sim:h200" in done.stdout
+    assert "Device time (modelled, sim:h200" in done.stdout
 
 
 def test_json_is_alone_on_standard_output_and_complete(tmp_path):

@@ -65,7 +65,7 @@ def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
     for words in ("correct 1 2 right on every call", "hack 1 2 looked right but did not do the work",
                   "incorrect 1 2 ran, but an output was wrong", "runtime error 1 2 raised an exception"):  # fmt: skip
         assert words in text
-    assert "no_custom_kernel" in text and "25.0% correct (best turn)" in text and "$" in text
+    assert "no_custom_kernel" in text and "25.0% correct: best turn" in text and "$" in text
 
 
 def test_a_search_page_says_how_it_went_and_why_it_ended(tmp_path):
@@ -80,7 +80,7 @@ def test_a_search_page_says_how_it_went_and_why_it_ended(tmp_path):
     )
     tried = asyncio.run(verify(run.tasks[0], run.played.turns(("t/0", 0)), run.config.episode.settings, TextPool()))
     text = text_of(write_solve_report(tmp_path, tried))
-    assert "made 3 attempts" in text and "2.50× as fast as eager PyTorch (modelled)" in text
+    assert "made 3 attempts" in text and "2.50x speedup: [2.50, 2.50] 95%: modelled on sim:h200" in text
     assert (
         "the conversation held the best 2, cut every 5 turns. It stopped because the target speedup was reached."
         in text

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.gym.feedback import duration
 from drkernel.report.sim import page
 from drkernel.sim.gpu.datafree.records import DataFree, SampleSettings
 from drkernel.sim.script import run_script
 from drkernel.sim.sweep import with_settings
+from drkernel.view import duration
 from places import KIT, ROOT
 
 SCRIPT = KIT / "source_lines.py"

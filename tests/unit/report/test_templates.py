@@ -28,6 +28,7 @@ from drkernel.verdict import (
     Sizes,
     Verdict,
 )
+from drkernel.view import VerdictView
 
 EVIL = "</pre></td></title></style><script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
 TEMPLATES = [one for one in (resources.files("drkernel.report") / "templates").iterdir()]
@@ -95,12 +96,13 @@ def profile_of(*rows, elapsed):
 def test_candidate_and_reference_are_drawn_on_one_scale():
     ours = profile_of(("fused", "custom", 1e-3, 0.9), elapsed=1.5e-3)
     theirs = profile_of(("aten.div", "library", 3e-3, 0.8), ("aten.add", "library", 1e-3, 1.2), elapsed=4e-3)
-    drawn = against(ours, theirs)
+    verdict = hostile().model_copy(update={"profile": ours, "reference_profile": theirs})
+    drawn = against(VerdictView.of(verdict))
     bars = dict(re.findall(r'width="([\d.]+)"[^>]*><title>([^:]+):', drawn)[k][::-1] for k in range(4))
     assert {name: round(float(width) + 1) for name, width in bars.items()} == {
         "fused": 250, "waiting for the host": 125, "aten.div": 750, "aten.add": 250,
     }  # fmt: skip
-    assert against(None, theirs) == against(ours, None) == ""
+    assert against(VerdictView.of(verdict.model_copy(update={"reference_profile": None}))) == ""
 
 
 def test_no_band_lies_over_a_curve():
