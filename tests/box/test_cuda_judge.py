@@ -400,11 +400,11 @@ class TestConclusions:
         assert (None if spec is None else spec.name) == name
 
     def test_a_gpu_without_a_card_is_named_with_the_fix(self, monkeypatch, tmp_path):
-        """Its times were held against no floor, and the verdict was silent; a fitted card of its name is known."""
+        """Its times were held against no floor, and the verdict was silent; a card of its name is known."""
         monkeypatch.setattr(cuda, "gpu_name", lambda device: "NVIDIA H20")
         (unchecked,) = cuda.without_floor(SETTINGS)
         assert unchecked.check == "below_roofline"
-        assert "'NVIDIA H20'" in unchecked.why and "doctor --calibrate" in unchecked.why
+        assert "'NVIDIA H20'" in unchecked.why and "--co-judge sim:card.yaml" in unchecked.why
         monkeypatch.setattr("drkernel.sim.spec._own", {})
         monkeypatch.setenv("DRKERNEL_CARDS", "{}")
         (tmp_path / "mine.yaml").write_text("base: h100\nfields: {full_name: NVIDIA H20, hbm_bandwidth: 4.0e12}\n")

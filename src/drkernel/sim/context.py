@@ -110,11 +110,6 @@ def device(
     return _in_process(engine)
 
 
-def device_of(spec: GPUSpec, *, data_free: DataFree | None = None) -> AbstractContextManager[SimDevice]:
-    """``with device_of(spec) as dev:`` is :func:`device` for a card that has no name."""
-    return _in_process(new_engine(spec, checks="off", memory_bytes=None, depth="ttir", data_free=data_free))
-
-
 @contextmanager
 def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
     channel = BelowModes(engine)

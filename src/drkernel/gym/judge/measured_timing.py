@@ -183,9 +183,7 @@ FLUSH_BYTES = 512 << 20
 PROFILED_CALLS = 3
 FLOOR = "below_roofline"
 """the finding that needs a card of the GPU's name"""
-UNKNOWN_CARD = (
-    "fit one with `drkernel doctor --calibrate card.yaml --base NEAREST` and give it by `--co-judge sim:card.yaml`"
-)
+UNKNOWN_CARD = "write one over its nearest relative (`base: h100`) and give it by `--co-judge sim:card.yaml`"
 MOVABLE = ("free", "positive", "unit")
 """roles of inputs whose elements may change places"""
 FLIPPED = 1e-3

@@ -1,1 +1,0 @@
-"""Calibration: small programs timed on a card, and the figures for which the model agrees with them."""
