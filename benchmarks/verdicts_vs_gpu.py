@@ -28,7 +28,8 @@ RUNS = (
     ("gemini-2.5-pro", "zeroshot_gemini-2.5-pro", "zeroshot/gemini-2.5-pro"),
 )
 """name here, table of results there, folder of answers there"""
-OURS = ("correct", "correct as bf16", "hack", "incorrect", "fails", "not decided")
+OURS = ("correct", "correct as tf32", "correct as bf16", "hack", "incorrect", "fails", "not decided")
+COARSER = ("tf32", "bf16")
 GPU = ("correct", "incorrect", "fails")
 PAGE = """# Verdicts against an A100's
 
@@ -37,9 +38,9 @@ Does a verdict without a GPU agree with one from a GPU? **{headline}**
 `python benchmarks/verdicts_vs_gpu.py DIR --rows rows.jsonl`, {date}, {machine}: {count} Triton answers of language
 models to problems of KernelBench's levels 1 and 2, with the verdicts that [their
 authors](https://github.com/adityakotha03/tritonLLM) (`DIR`: a clone) got by KernelBench's rule, five draws and a
-tolerance of 0.01, on an A100. Ours: `sim:a100`, default settings. What is wrong as fp32 is graded once more as bf16,
-about what that tolerance admits. *Fails*: does not compile or run; the A100's table calls it incorrect where only a
-call fails.
+tolerance of 0.01, on an A100. Ours: `sim:a100`, default settings. What is wrong as fp32 is graded again as TF32, then
+as bf16, about what that tolerance admits. *Fails*: does not compile or run; the A100's table calls it incorrect where
+only a call fails.
 
 {table}
 
@@ -99,8 +100,9 @@ def graded(reference: Path, source: Path, precision: str) -> dict[str, Any]:
 def ours(row: dict[str, Any]) -> str:
     """Our verdict on a row in the words of the table."""
     status = row["fp32"]["status"]
-    if status == "incorrect" and row.get("bf16", {}).get("status") == "correct":
-        return "correct as bf16"
+    for precision in COARSER if status == "incorrect" else ():
+        if row.get(precision, {}).get("status") == "correct":
+            return f"correct as {precision}"
     if status in ("correct", "hack", "incorrect"):
         return str(status)
     decided = status in ("compile_error", "runtime_error", "timeout", "out_of_memory")
@@ -132,7 +134,7 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
     return PAGE.format(
         headline=f"Of {len(wrong)} answers that an A100 refused {passed or 'none'} is accepted here; of "
         f"{len(right)} that it\n"
-        f"accepted {agreed} are accepted, counting those that are right as bf16; the others have a reason each.",
+        f"accepted {agreed} are accepted, counting what is right as TF32 or bf16; the others have a reason each.",
         date=time.strftime("%Y-%m-%d"),
         machine=machine,
         count=len(rows),
@@ -163,8 +165,8 @@ def main() -> None:
             continue
         row = {"answer": name, "gpu": on_gpu(there), "gpu_speedup": there["Speedup"]}
         row["fp32"] = graded(reference, source, "fp32")
-        if row["fp32"]["status"] == "incorrect":
-            row["bf16"] = graded(reference, source, "bf16")
+        for precision in COARSER if row["fp32"]["status"] == "incorrect" else ():
+            row[precision] = graded(reference, source, precision)
         keep_row(given.rows, row)
         print(name, row["gpu"], ours(row), row["fp32"]["why"][:80], sep="\t", flush=True)
 

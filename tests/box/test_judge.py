@@ -332,3 +332,16 @@ def test_kernels_in_one_mode_only_are_condemned_whichever_is_graded(gym, built, 
     found = [finding.evidence["graded_mode"] for finding in verdict.findings if finding.kind == "one_mode_only"]
     assert (verdict.status, found) == (("hack", [condemned]) if condemned else ("correct", []))
     assert (verdict.speedup is None) == (condemned is not None)
+
+
+def test_products_rounded_to_tf32_are_named_by_an_experiment(gym):
+    entry = entry_named("matmul_blocked")
+    rounded = entry.source.replace('input_precision="ieee"', 'input_precision="tf32"')
+    assert rounded != entry.source
+    verdict = gym.grade(entry.header["task"], rounded)
+    assert verdict.status == "incorrect"
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.evidence["looks_like"]) == ("precision_downgrade", "tf32")
+    assert "give input_precision='ieee'" in finding.message
+    wrong_too = rounded.replace("acc, (rows", "acc * 1.5, (rows")
+    assert not any("tf32" in str(finding) for finding in gym.grade(entry.header["task"], wrong_too).findings)

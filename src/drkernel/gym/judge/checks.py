@@ -368,9 +368,12 @@ class Checker:
     def _right_by_number(self, checked: Checked) -> bool:
         """Return whether a call that was wrong with programs in a random order is right with programs in numerical
         order."""
+        return self._is_right(checked, schedule=Schedule(self.side.seeds("schedule by number", checked.index)))
+
+    def _is_right(self, checked: Checked, **how: Any) -> bool:
+        """Return whether the answer is right in another call on the same inputs, made in this way."""
         try:
-            schedule = Schedule(self.side.seeds("schedule by number", checked.index))
-            result = self.session.call(arguments_of(checked.case.inputs), poison="random", schedule=schedule)
+            result = self.session.call(arguments_of(checked.case.inputs), poison="random", **how)
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
@@ -387,17 +390,19 @@ class Checker:
         if wrong.message is not None and wrong.mismatch is None and "rms error" not in wrong.message:
             return  # count, shape or dtype
         worst = precision_class(values, checked.case.oracle, self.side.rule).worst
-        if worst is None or worst.passed or worst.error > MAX_ROUNDING_ERROR or not _finite(values):
+        if worst is None or worst.passed or not _finite(values):
             return
-        if worst.looks_like is None:
-            return
-        if wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE:
-            return
-        self.findings.append(
-            show.precision_downgrade(
-                self.side.task.precision, worst.looks_like, worst.error, worst.limit, self.side.has_dot
+        few = wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE
+        looks_like = worst.looks_like if worst.error <= MAX_ROUNDING_ERROR and not few else None
+        may_round = self.side.task.precision == "fp32" and self.side.has_dot and "disturb" in self.session.observes
+        if may_round and self._is_right(checked, interference="full_products"):
+            looks_like = "tf32"
+        if looks_like is not None:
+            self.findings.append(
+                show.precision_downgrade(
+                    self.side.task.precision, looks_like, worst.error, worst.limit, self.side.has_dot
+                )
             )
-        )
 
 
 SLACK_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
-from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import Depth, Target, check_words, price_launch, weights_of
@@ -313,7 +313,8 @@ class DeviceEngine:
         if programs == 0:
             return
         self.trials.begin()
-        kernel = compile_ttir(command.ttir, name=command.name)
+        ttir = command.ttir.replace(TF32, IEEE) if self.interference == "full_products" else command.ttir
+        kernel = compile_ttir(ttir, name=command.name)
         resources = self.target.resources(kernel, command)
         place = len(self.counters.launches)
         if self.interference == "skip" and (self.skip_only is None or place in self.skip_only):

@@ -3,7 +3,7 @@
 ``skip`` records launches without executing them. ``disturb`` executes them and then changes every element that they
 wrote; meanwhile the host's reads (scalars, copies, the clock) return what they returned, in the same order, during the
 last call without interference. A candidate can therefore not tell the two calls apart by a flag that its kernel sets,
-by a value copied back, or by the time.
+by a value copied back, or by the time. ``full_products`` keeps the precision of fp32 where a kernel multiplies in TF32.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any, Literal, get_args
 
 import torch
 
-Interference = Literal["none", "skip", "disturb"]
-"""what is done to kernel launches: nothing, not executing them, or changing what they have written"""
+Interference = Literal["none", "skip", "disturb", "full_products"]
+"""what is done to kernel launches: nothing, not executing them, changing what they write or how they multiply"""
 INTERFERENCES: tuple[Interference, ...] = get_args(Interference)
+
+TF32, IEEE = "inputPrecision = tf32 ", "inputPrecision = ieee "
 
 MAX_RECORDED = 4096
 """host reads of one call that are remembered"""
@@ -40,9 +42,7 @@ class HostReads:
             if place < MAX_RECORDED:
                 self._recorded.append(value.clone() if isinstance(value, torch.Tensor) else value)
             return value
-        if place >= len(self._recorded):
-            return value
-        before = self._recorded[place]
+        before = self._recorded[place] if place < len(self._recorded) else value
         if isinstance(value, torch.Tensor) or isinstance(before, torch.Tensor):
             same = isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor)
             return before.clone() if same and before.shape == value.shape and before.dtype == value.dtype else value
