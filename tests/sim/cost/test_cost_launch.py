@@ -218,6 +218,24 @@ def test_spills_cost_what_they_move() -> None:
     assert seconds(stats, 16, profile=spills) < 0.5 * seconds(stats, 4, profile=spills)
 
 
+def test_warps_that_add_up_columns_meet_in_a_bank() -> None:
+    """Partial sums of 8 warps lie beside each other, so lanes of 4 columns each step by a whole row of banks."""
+
+    def one_program(across_rows: tuple[tuple[int, int, int], ...], warps: int) -> float:
+        block = BlockProfile(reductions=1.0, across_rows=across_rows)
+        return seconds(
+            replace(stream(1, 8192.0, 512.0), rounds=1000.0), warps, profile=KernelProfile((block,), (BlockPressure(),))
+        )
+
+    met = {warps: one_program(((16, 128, 4),), warps) - one_program((), warps) for warps in (1, 4, 8)}
+    assert met[1] == 0.0  # all rows of a column are in one thread
+    assert met[8] > 4 * met[4] > 0.0
+    # 4 stores and 4 loads of 8 warps, 31 clocks more each
+    assert met[8] == pytest.approx(1000 * 2 * 4 * 8 * 31 / H100.clock_hz, rel=0.01)
+    narrow = one_program(((16, 32, 4),), 8) - one_program((), 8)
+    assert 0.0 < narrow < met[8] / 4
+
+
 def test_spread_atomics_cost_and_need_no_loads() -> None:
     stats = replace(stream(4096, 2.0**20, 2.0**20), load_sectors=0.0)
     many = replace(stats, atomics=2**26, max_same_address_atomics=64)

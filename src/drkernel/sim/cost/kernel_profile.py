@@ -107,6 +107,8 @@ class BlockProfile:
     serial: bool = False
     """a product's operands come from arithmetic of this block, or arithmetic of this block waits for its result, or
     the product is made by the same vector units"""
+    across_rows: tuple[tuple[int, int, int], ...] = ()
+    """reductions of two dimensions along the first: (rows, columns, bytes of an element)"""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,13 @@ def _lanes_along(op: Op) -> int:
     return 1 << (max(1, along).bit_length() - 1)
 
 
+def _across_rows(op: Op) -> list[tuple[int, int, int]]:
+    """Rows, columns and bytes of an element of what a reduction of two dimensions takes along the first."""
+    sources = [] if _axis_is_last(op) or _is_product(op.operands[0]) else [each.type for each in op.operands]
+    shapes = [(each.shape or (), elem_bytes(each.elem)) for each in sources]
+    return [(shape[0], shape[1], item) for shape, item in shapes if len(shape) == 2]
+
+
 def _axis_is_last(op: Op) -> bool:
     return int(op.attrs.get("axis", "0")) == len(op.operands[0].type.shape or (1,)) - 1
 
@@ -296,6 +305,7 @@ def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) ->
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
         depth=last.depth,
+        across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
         dots=tuple(dots),
         serial=any(_in_series(op) for op in block.ops if op.name == "tt.dot"),
         pipelined=pipelined,

@@ -476,7 +476,8 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
     exchange = SHUFFLE_CYCLES * 5
     if num_warps > 1:
         exchange += BARRIER_CYCLES + SHUFFLE_CYCLES * math.log2(num_warps)
-    work += block.reductions * exchange / spec.clock_hz
+    conflicts = sum(bank_conflicts(*each, num_warps) for each in block.across_rows)
+    work += (block.reductions * exchange + conflicts) / spec.clock_hz
     stages = block.stages or num_stages
     if not block.pipelined or stages < 2:
         return waits + work
@@ -485,6 +486,23 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
         exposed[load.level] += load.elements * load.exposed  # type: ignore[assignment]
     late = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in exposed.values() if nbytes)
     return max(ASYNC_ROUND * waits / (stages - 1), work + late)
+
+
+def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
+    """Clocks of shared memory that a reduction along the rows takes beyond one for each access.
+
+    Triton puts the partial sums of all warps of a column beside each other, so that lanes, which hold neighbouring
+    columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
+    warps: all 32 lanes in one bank, by their machine code).
+    """
+    held = max(1, min(16 // item, rows * columns // (32 * num_warps)))
+    lanes = max(1, min(32, columns // held))
+    beside = max(1, min(num_warps, columns // (held * lanes)))
+    along = max(1, min(num_warps // beside, rows * lanes // 32))
+    if along == 1:
+        return 0.0
+    ways = max(1.0, lanes * math.gcd(held * along, 32) / 32.0)
+    return 2.0 * columns / (lanes * beside) * num_warps * (ways - 1.0)
 
 
 def _rounds(nbytes: float, threads: int) -> float:
