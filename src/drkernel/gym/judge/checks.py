@@ -366,8 +366,7 @@ class Checker:
         self._diagnose_precision(checked)
 
     def _right_by_number(self, checked: Checked) -> bool:
-        """Return whether a call that was wrong with programs in a random order is right with programs in numerical
-        order."""
+        """Return whether what was wrong with programs in a random order is right with them in numerical order."""
         return self._is_right(checked, schedule=Schedule(self.side.seeds("schedule by number", checked.index)))
 
     def _is_right(self, checked: Checked, **how: Any) -> bool:
@@ -394,15 +393,12 @@ class Checker:
             return
         few = wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE
         looks_like = worst.looks_like if worst.error <= MAX_ROUNDING_ERROR and not few else None
-        may_round = self.side.task.precision == "fp32" and self.side.has_dot and "disturb" in self.session.observes
-        if may_round and self._is_right(checked, interference="full_products"):
-            looks_like = "tf32"
+        declared, products = self.side.task.precision, self.side.has_dot
+        if declared == "fp32" and products and "disturb" in self.session.observes:
+            looks_like = "tf32" if self._is_right(checked, interference="full_products") else looks_like
         if looks_like is not None:
-            self.findings.append(
-                show.precision_downgrade(
-                    self.side.task.precision, looks_like, worst.error, worst.limit, self.side.has_dot
-                )
-            )
+            found = show.precision_downgrade(declared, looks_like, worst.error, worst.limit, products)
+            self.findings.append(found)
 
 
 SLACK_BYTES = 1 << 20
