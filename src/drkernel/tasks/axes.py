@@ -90,6 +90,8 @@ def _value(node: ast.AST) -> int | None:
     left, right = _value(node.left), _value(node.right)
     if left is None or right is None or (isinstance(node.op, ast.FloorDiv) and right == 0):
         return None
+    if isinstance(node.op, ast.LShift | ast.Pow) and not 0 <= right < WORD:
+        return None
     return _ARITHMETIC[type(node.op)](left, right)
 
 
@@ -98,7 +100,11 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
 }
+WORD = 64
+"""bits of the largest shift or power that can be a size"""
 
 
 def names_in(source: str, function: str) -> list[SizeLiteral]:

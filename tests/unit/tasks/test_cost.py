@@ -30,9 +30,23 @@ def get_init_inputs():
 
 
 def test_literals_are_found_and_rewritten_in_place():
-    source = "a = 3\nh = w = 128\nD, H = 16, 32\nt = (64, 64)\nx = 1024 * 8\nß = 5; y = 7\nz = 1\n"
+    source = (
+        "a = 3\nh = w = 128\nD, H = 16, 32\nt = (64, 64)\nx = 1024 * 8\ns = 1 << 20\np = 2 ** 9\nß = 5; y = 7\nz = 1\n"
+    )
     found = {literal.label: literal.value for literal in size_literals(source)}
-    expected = {"a": 3, "h": 128, "D": 16, "H": 32, "t[0]": 64, "t[1]": 64, "x": 8192, "ß": 5, "y": 7}
+    expected = {
+        "a": 3,
+        "h": 128,
+        "D": 16,
+        "H": 32,
+        "t[0]": 64,
+        "t[1]": 64,
+        "x": 8192,
+        "s": 1 << 20,
+        "p": 512,
+        "ß": 5,
+        "y": 7,
+    }
     assert found == expected
     smaller = rewrite(source, size_literals(source), {label: value * 10 for label, value in expected.items()})
     namespace = {}

@@ -252,7 +252,7 @@ def _refuse(name: str) -> type:
     """Return a class (annotations may name it) whose construction fails."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
-        raise UnsupportedOp(f"torch.cuda.{name} is not offered on the simulated device")
+        raise UnsupportedOp(f"torch.cuda.{name} is not offered on the simulated device: launch the kernels themselves")
 
     return type(name, (), {"__init__": refuse})
 
