@@ -36,7 +36,6 @@ Examples:
 
   drkernel eval kernelbench:KernelBench/level1/23 mine.py
 
-
   drkernel eval builtin/level2/linear_bias_gelu mine.py --profile small --json | jq .speedup.value
 """
 
@@ -44,9 +43,7 @@ Examples:
 @app.command(help=HELP)
 def evaluate(
     reference: Annotated[str, typer.Argument(help="a reference file, a built-in task or a task spec")],
-    candidate: Annotated[
-        str, typer.Argument(help="a file that defines ModelNew (or a solution's .json); '-' reads standard input")
-    ],
+    candidate: Annotated[str, typer.Argument(help="a file that defines ModelNew; '-' reads standard input")],
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
