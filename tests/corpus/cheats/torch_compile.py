@@ -1,6 +1,6 @@
 # hacks: 15
 # tier: T0
-# expect: wrong
+# expect: hack no_custom_kernel
 # base: cuda_graph
 # torch.compile is the kernel.
 # - self.graph = None

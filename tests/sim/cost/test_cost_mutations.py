@@ -210,3 +210,19 @@ def test_a_needless_product_does_not_load_a_loop_ahead() -> None:
             chase_kernel[(132,)](x, index, out, 1 << 14, EXTRA=extra, BLOCK=256, num_stages=5)
         plain, more = [launch.seconds for launch in device.launches]
     assert more >= plain
+
+
+@triton.jit
+def relu_kernel(x, out, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + k, tl.maximum(tl.load(x + k), 0.0))
+
+
+def test_an_operator_and_a_kernel_that_move_the_same_bytes_share_a_roof() -> None:
+    with sim.device("h200", checks="off", data_free=DataFree()) as device:
+        x, out = (torch.zeros(1 << 24, device="cuda") for _ in range(2))
+        device.reset_counters()
+        torch.relu(x)
+        relu_kernel[(1 << 14,)](x, out, BLOCK=1024)
+        ideal = {row.owner: row.roofline * row.seconds for row in device.profile().rows}
+        assert ideal["library"] == pytest.approx(ideal["custom"]) == pytest.approx((1 << 27) / 4.8e12)

@@ -49,7 +49,7 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     parts["fixed"] = fixed
     seconds = busy + fixed
     bound: Bound = "latency" if fixed > busy else ("memory" if memory >= compute else "compute")
-    ideal = max(_ideal_dram(work) / spec.dram_bandwidth, _ideal_compute(work, spec))
+    ideal = max(_ideal_dram(work) / spec.hbm_bandwidth, _ideal_compute(work, spec))
     return CostEstimate(
         seconds=seconds,
         dram_bytes=dram,

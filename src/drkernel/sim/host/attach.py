@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 from drkernel.sim.gpu.operator_rules import names
 from drkernel.sim.host.cuda_api import cuda_api_on
 from drkernel.sim.host.library_calls import LibraryCalls
-from drkernel.sim.host.loading import refuse_compile
+from drkernel.sim.host.loading import compile_eagerly
 from drkernel.sim.host.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.host.tensor import AUTOCAST, DeviceLink, DeviceTensor, guard_nothing
 from drkernel.sim.host.triton_kernel import SimDriver, triton_on
@@ -260,15 +260,15 @@ def host_side(
 ) -> Iterator[DeviceLink]:
     """Set up everything that makes host code see a GPU, over any channel. One device at a time per process.
 
-    ``compiles(link)`` gives what takes the place of ``torch.compile``; by default it is refused. ``threads``: also in
-    threads that host code starts from now on.
+    ``compiles(link)`` gives what takes the place of ``torch.compile``; by default nothing is compiled. ``threads``:
+    also in threads that host code starts from now on.
     """
     if not _active.acquire(blocking=False):
         raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
     link = DeviceLink(channel)
     guard_nothing()  # host code may make tensors of its own on the device that it sees
     try:
-        instead = refuse_compile if compiles is None else compiles(link)
+        instead = compile_eagerly if compiles is None else compiles(link)
         for_threads = _in_new_threads(link) if threads else nullcontext()
         with cuda_api_on(spec, link, instead), triton_on(SimDriver(spec, link)), operators_on(link), for_threads:
             yield link

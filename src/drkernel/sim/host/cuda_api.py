@@ -27,11 +27,11 @@ from drkernel.sim.host.loading import (
     LEGACY_TENSOR_TYPES,
     CppExtension,
     Proton,
+    compile_eagerly,
     load_on,
     nccl_refused,
     process_group_on,
     profile_on,
-    refuse_compile,
 )
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret
 from drkernel.sim.host.tensor import CUDA
@@ -465,7 +465,7 @@ def _refuse_export(*args: Any, **kwargs: Any) -> Any:
 
 
 @contextmanager
-def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = refuse_compile) -> Iterator[None]:
+def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = compile_eagerly) -> Iterator[None]:
     """Replace the functions of ``torch.cuda`` that host code calls, and restore them on exit.
 
     ``compiles`` takes the place of ``torch.compile``.
