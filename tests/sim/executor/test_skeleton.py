@@ -81,8 +81,9 @@ def test_skeletons_count_what_kernels_count(name: str, monkeypatch: pytest.Monke
     both = Both(monkeypatch)
     with executing() as both.log:
         both.log.reachable = REACHABLE
-        CASES[name].run("cpu")
+        list(CASES[name].run("cpu"))
     REACHABLE.clear()
+    assert both.pairs
     for pair in both.pairs:
         _assert_same(*pair)
 
@@ -122,6 +123,7 @@ def test_columns_count_as_they_do_with_data(
         columns_kernel[(2, 2)](x, torch.empty(2, 64), rows, cols, ld, tail, R=block, C=32)
         turned_kernel[(1,)](x, torch.empty(block), ld, R=block, C=16)
     assert len(both.pairs) == 2
+    assert both.pairs
     for pair in both.pairs:
         _assert_same(*pair)
 
@@ -216,6 +218,7 @@ def test_a_skeleton_is_steered_by_contents_where_there_are_some(monkeypatch: pyt
     with executing() as both.log:
         ragged_kernel[(4,)](torch.tensor([16, 64, 128, 0]), torch.randn(4096), torch.empty(4), BLOCK=16)
         ticket_kernel[(4,)](torch.randn(64), torch.empty(64), torch.zeros(1, dtype=torch.int32), BLOCK=16)
+    assert both.pairs
     for pair in both.pairs:
         _assert_same(*pair)
 

@@ -200,7 +200,7 @@ class Planner:
         target = self._root_ops[root]
         if target.block is not op.block or op.block is None:
             return False
-        if target.name in ("tt.gather", "scf.for", "scf.while", "scf.condition"):
+        if target.name in ("tt.gather", "tt.dot_scaled", "scf.for", "scf.while", "scf.condition"):
             return False
         between = op.block.ops[self._position[id(op)] + 1 : self._position[id(target)]]
         if any(writes_memory(other) for other in between):
