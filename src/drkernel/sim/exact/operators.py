@@ -82,11 +82,6 @@ def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return _add(x, -number(field_of(x, y), y), alpha)
 
 
-@operator("rsub")
-def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return _sub(y, x, alpha)
-
-
 @operator("mul")
 def _mul(x: Any, y: Any) -> Any:
     field = field_of(x, y)
@@ -102,54 +97,25 @@ def _div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     return Exact.whole(field, (np.floor if rounding_mode == "floor" else np.trunc)(found.f))
 
 
-@operator("floor_divide")
-def _floor_divide(x: Any, y: Any) -> Any:
-    return _div(x, y, "floor")
-
-
-@operator("remainder")
-def _remainder(x: Any, y: Any) -> Any:
-    field = field_of(x, y)
-    return number(field, x) - _div(x, y, "floor") * number(field, y)
-
-
-@operator("fmod")
-def _fmod(x: Any, y: Any) -> Any:
-    field = field_of(x, y)
-    return number(field, x) - _div(x, y, "trunc") * number(field, y)
-
-
 @operator("pow")
 def _pow(x: Any, y: Any) -> Any:
     field = field_of(x, y)
     if not isinstance(x, Exact) and not isinstance(x, np.ndarray):
-        return (number(field, y) * _log_of_constant(field, float(x))).exp()
+        base = Exact.constant(field, float(x))
+        return (number(field, y) * (1.0 if x == math.e else base.log())).exp()
     return number(field, x).power(number(field, y))
-
-
-def _log_of_constant(field: Field, base: float) -> Exact:
-    if base == math.e:
-        return Exact.constant(field, 1.0)
-    return Exact.constant(field, base).log()
-
-
-@operator("addcmul")
-def _addcmul(x: Exact, y: Any, z: Any, value: Any = 1) -> Exact:
-    return _add(x, _mul(y, z), value)
-
-
-@operator("addcdiv")
-def _addcdiv(x: Exact, y: Any, z: Any, value: Any = 1) -> Exact:
-    return _add(x, _div(y, z), value)
-
-
-@operator("lerp")
-def _lerp(x: Exact, y: Exact, weight: Any) -> Exact:
-    return x + number(x.field, weight) * (y - x)
 
 
 OPERATORS.update(
     neg=lambda x: -x,
+    rsub=lambda x, y, alpha=1: _sub(y, x, alpha),
+    floor_divide=lambda x, y: _div(x, y, "floor"),
+    remainder=lambda x, y: _sub(x, _mul(_div(x, y, "floor"), y)),
+    fmod=lambda x, y: _sub(x, _mul(_div(x, y, "trunc"), y)),
+    addcmul=lambda x, y, z, value=1: _add(x, _mul(y, z), value),
+    addcdiv=lambda x, y, z, value=1: _add(x, _div(y, z), value),
+    lerp=lambda x, y, weight: x + number(x.field, weight) * (y - x),
+    masked_fill=lambda x, mask, value: _where(mask, value, x),
     reciprocal=lambda x: x.reciprocal(),
     abs=lambda x: x.abs(),
     exp=lambda x: x.exp(),
@@ -169,7 +135,9 @@ OPERATORS.update(
     silu=lambda x: x * x.sigmoid(),
     floor=lambda x: Exact.whole(x.field, np.floor(x.f)),
     ceil=lambda x: Exact.whole(x.field, np.ceil(x.f)),
-    round=lambda x, decimals=0: Exact.whole(x.field, np.rint(x.f)) if decimals == 0 else _unknown(x),
+    round=lambda x, decimals=0: (
+        Exact.whole(x.field, np.rint(x.f)) if decimals == 0 else Exact.unknown(x.field, x.full().f * np.nan)
+    ),
     trunc=lambda x: Exact.whole(x.field, np.trunc(x.f)),
     sign=lambda x: Exact.whole(x.field, np.sign(x.f)),
     maximum=lambda x, y: number(field_of(x, y), x).maximum(number(field_of(x, y), y)),
@@ -217,11 +185,6 @@ def _where(condition: np.ndarray, x: Any, y: Any) -> Any:
     return where(np.asarray(condition, bool), number(field, x), number(field, y))
 
 
-@operator("masked_fill")
-def _masked_fill(x: Any, mask: np.ndarray, value: Any) -> Any:
-    return _where(mask, value, x)
-
-
 def _comparison(compare: Operator) -> Operator:
     return lambda x, y: compare(_floats(x), _floats(y))
 
@@ -236,27 +199,13 @@ def _floats(x: Any) -> Any:
     return x.full().f if isinstance(x, Exact) else x
 
 
-def _unknown(x: Exact) -> Exact:
-    return Exact.unknown(x.field, np.full(x.shape, np.nan))
-
-
 # ---- reductions
-
-
-@operator("sum")
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return x.sum(_axes(x, dim), keepdim)
 
 
 @operator("mean")
 def _mean(x: Exact, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Exact:
     axes = _axes(x, dim)
     return x.sum(axes, keepdim) / float(math.prod(x.shape[axis] for axis in axes))
-
-
-@operator("var")
-def _var(x: Exact, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Exact:
-    return _var_mean(x, dim, correction, keepdim)[0]
 
 
 @operator("var_mean")
@@ -270,21 +219,11 @@ def _var_mean(x: Exact, dim: Any = None, correction: Any = 1, keepdim: bool = Fa
     return variance, mean if keepdim else mean.map(lambda part: part.squeeze(axes))
 
 
-@operator("std")
-def _std(x: Exact, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Exact:
-    return _var(x, dim, correction, keepdim).sqrt()
-
-
 @operator("prod")
 def _prod(x: Exact, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Exact:
     if dim is None:
         return x.map(lambda part: part.reshape(-1)).prod(0)
     return x.prod(_axes(x, dim)[0], keepdim)
-
-
-@operator("cumsum")
-def _cumsum(x: Exact, dim: int, dtype: Any = None) -> Exact:
-    return x.cumsum(_axes(x, dim)[0])
 
 
 @operator("cumprod")
@@ -319,6 +258,10 @@ def _place(x: Exact, dim: int | None, keepdim: bool, largest: bool) -> np.ndarra
 
 
 OPERATORS.update(
+    sum=lambda x, dim=None, keepdim=False, dtype=None: x.sum(_axes(x, dim), keepdim),
+    cumsum=lambda x, dim, dtype=None: x.cumsum(_axes(x, dim)[0]),
+    var=lambda x, dim=None, correction=1, keepdim=False: _var_mean(x, dim, correction, keepdim)[0],
+    std=lambda x, dim=None, correction=1, keepdim=False: _var_mean(x, dim, correction, keepdim)[0].sqrt(),
     amax=lambda x, dim=None, keepdim=False: _extreme(x, dim, keepdim, True),
     amin=lambda x, dim=None, keepdim=False: _extreme(x, dim, keepdim, False),
     max=lambda x, dim=None, keepdim=False: _extreme_or_two(x, dim, keepdim, True),
@@ -460,9 +403,7 @@ def _addmm(x: Exact, y: Exact, z: Exact, beta: Any = 1, alpha: Any = 1) -> Exact
     return _add(_mul(_mm(y, z), alpha) if alpha != 1 else _mm(y, z), x if beta == 1 else _mul(x, beta))
 
 
-@operator("linear")
-def _linear(x: Exact, weight: Exact, bias: Any = None) -> Exact:
-    return _affine(_mm(x, weight.map(np.transpose)), None, bias)
+OPERATORS["linear"] = lambda x, weight, bias=None: _affine(_mm(x, weight.map(np.transpose)), None, bias)
 
 
 @operator("convolution", "_convolution")
@@ -486,23 +427,15 @@ def _convolution(
     kernel = weight.shape[2:]
 
     def windows(part: np.ndarray) -> np.ndarray:
-        view = part
         reach = [dilation[d] * (kernel[d] - 1) + 1 for d in range(n)]
         view = np.lib.stride_tricks.sliding_window_view(part, reach, axis=tuple(range(2, 2 + n)))
-        steps = (
-            slice(None),
-            slice(None),
-            *(slice(None, None, s) for s in stride),
-            *(slice(None, None, s) for s in dilation),
-        )
-        view = view[steps]  # batch, channels, positions..., kernel...
+        view = view[
+            :, :, *(slice(None, None, step) for step in (*stride, *dilation))
+        ]  # batch, channels, positions..., kernel...
         batch, channels, places = view.shape[0], view.shape[1], view.shape[2 : 2 + n]
         order = (0, *range(2, 2 + n), 1, *range(2 + n, 2 + 2 * n))
-        return (
-            view.transpose(order)
-            .reshape(batch, math.prod(places), groups, channels // groups * math.prod(kernel))
-            .swapaxes(1, 2)
-        )
+        rows = view.transpose(order).reshape(batch, math.prod(places), groups, channels // groups * math.prod(kernel))
+        return rows.swapaxes(1, 2)
 
     found = padded.map(windows)
     places = [(padded.shape[2 + d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] + 1 for d in range(n)]
@@ -551,9 +484,11 @@ def _windows(
     x: Exact, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> tuple[Exact, Exact, np.ndarray]:
     """Windows over the last axes (elements of one in the last axis), whether they are inside, and their places."""
-    n = len(kernel)
+    n = len(kernel) if len(kernel) > 1 else len(x.shape) - 2 if len(x.shape) > 3 else 1
+    kernel, stride, padding, dilation = (
+        [*one] * (n if len(one) == 1 else 1) for one in (kernel, stride or kernel, padding, dilation)
+    )
     shape = x.shape[-n:]
-    stride = stride or kernel
     reach = [dilation[d] * (kernel[d] - 1) + 1 for d in range(n)]
     counts = []
     for d in range(n):
@@ -576,44 +511,24 @@ def _windows(
     return found, Exact.whole(x.field, inside.astype(np.int64)), place
 
 
-def _each(value: Any, n: int) -> list[int]:
-    return [*value] * n if len(value) == 1 else [*value]
-
-
 def _max_pool(
     x: Exact, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil: bool = False
 ) -> Any:
-    n = _spatial(x, kernel)
-    kernel, padding, dilation = _each(kernel, n), _each(padding, n), _each(dilation, n)
-    found, inside, place = _windows(x, kernel, _each(stride, n) if stride else None, padding, dilation, ceil)
+    found, inside, place = _windows(x, kernel, stride, padding, dilation, ceil)
     f = np.where(inside.f != 0, found.full().f, -np.inf)
     best = np.argmax(f, -1)[..., None]
     values = found.map(lambda part: np.take_along_axis(part, best, -1)[..., 0])
     return values, np.take_along_axis(np.broadcast_to(place, f.shape), best, -1)[..., 0]
 
 
-def _spatial(x: Exact, kernel: Any) -> int:
-    return len(kernel) if len(kernel) > 1 else len(x.shape) - 2 if len(x.shape) > 3 else 1
-
-
 def _avg_pool(
-    x: Exact,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = (0,),
-    ceil: bool = False,
-    padded: bool = True,
+    x: Exact, kernel: Any, stride: Any = (), padding: Any = (0,), ceil: bool = False, padded: bool = True,
     divisor: Any = None,
-) -> Exact:
-    n = _spatial(x, kernel)
-    kernel, padding = _each(kernel, n), _each(padding, n)
-    found, inside, _ = _windows(x, kernel, _each(stride, n) if stride else None, padding, [1] * n, ceil)
-    total = (found * inside).sum(-1)
-    if divisor is not None:
-        return total / float(divisor)
-    if not padded:
-        return total / inside.sum(-1)
-    return total / float(math.prod(kernel)) if not ceil else total / inside.sum(-1)
+) -> Exact:  # fmt: skip
+    found, inside, _ = _windows(x, kernel, stride, padding, (1,), ceil)
+    if divisor is None and (ceil or not padded):
+        return (found * inside).sum(-1) / inside.sum(-1)
+    return (found * inside).sum(-1) / float(divisor or inside.shape[-1])
 
 
 def _taken(x: Exact, places: Sequence[int], axis: int) -> Exact:
