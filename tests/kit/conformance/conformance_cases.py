@@ -55,7 +55,6 @@ class Case:
     run: CaseFunction
     interpreter: bool
     """whether Triton's interpreter gives the right answer too"""
-    slow: bool
 
 
 CASES: dict[str, Case] = {}
@@ -63,14 +62,14 @@ REACHABLE: list[torch.Tensor] = []
 """tensors that the running case's kernels reach by addresses in memory, not by arguments"""
 
 
-def case(*, interpreter: bool = True, slow: bool = False) -> Callable[[CaseFunction], CaseFunction]:
+def case(*, interpreter: bool = True) -> Callable[[CaseFunction], CaseFunction]:
     """Register a case under its function's name."""
 
     def register(function: CaseFunction) -> CaseFunction:
         name = function.__name__
         if name in CASES:
             raise ValueError(f"two conformance cases are named {name}")
-        CASES[name] = Case(name, function, interpreter, slow)
+        CASES[name] = Case(name, function, interpreter)
         return function
 
     return register

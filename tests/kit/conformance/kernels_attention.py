@@ -1,4 +1,4 @@
-"""Flash attention, forward and backward, causal and full, and its decoding form."""
+"""Flash attention, forward and backward, causal and full."""
 
 from __future__ import annotations
 
@@ -132,46 +132,3 @@ def flash_attention_half(device: str) -> Iterator[Check]:
 @case(interpreter=False)
 def flash_attention_single(device: str) -> Iterator[Check]:
     yield from _run(device, torch.float32, 2, 70, 32, True, 32, 16)
-
-
-@triton.jit
-def decode_kernel(q, k, v, table, lengths, out, scale, PAGE: tl.constexpr, D: tl.constexpr, PAGES: tl.constexpr):
-    """One query against a paged cache: the page table is data."""
-    row = tl.program_id(0)
-    rd, rp = tl.arange(0, D), tl.arange(0, PAGE)
-    query = tl.load(q + row * D + rd)
-    length = tl.load(lengths + row)
-    top, total = -float("inf"), 0.0
-    acc = tl.zeros((D,), tl.float32)
-    for page in range(tl.cdiv(length, PAGE)):
-        where = tl.load(table + row * PAGES + page)
-        at = (where * PAGE + rp)[:, None] * D + rd[None, :]
-        inside = page * PAGE + rp < length
-        scores = tl.sum(tl.load(k + at, mask=inside[:, None], other=0.0) * query[None, :], 1) * scale
-        scores = tl.where(inside, scores, -float("inf"))
-        higher = tl.maximum(top, tl.max(scores, 0))
-        p = tl.exp(scores - higher)
-        shrink = tl.exp(top - higher)
-        total = total * shrink + tl.sum(p, 0)
-        acc = acc * shrink + tl.sum(p[:, None] * tl.load(v + at, mask=inside[:, None], other=0.0), 0)
-        top = higher
-    tl.store(out + row * D + rd, acc / total)
-
-
-@case()
-def paged_decoding(device: str) -> Iterator[Check]:
-    rows, d, page, pages = 5, 32, 8, 6
-    q = randn(rows, d)
-    k, v = randn(40 * page, d, seed=1), randn(40 * page, d, seed=2)
-    lengths = torch.tensor([1, 8, 9, 33, 48], dtype=torch.int32)
-    table = torch.randperm(40, generator=torch.Generator().manual_seed(0))[: rows * pages].view(rows, pages).int()
-    out = torch.zeros(rows, d, device=device)
-    decode_kernel[(rows,)](
-        *(t.to(device) for t in (q, k, v, table, lengths)), out, d**-0.5, PAGE=page, D=d, PAGES=pages
-    )
-    want = []
-    for row in range(rows):
-        slots = (table[row].long()[:, None] * page + torch.arange(page)).flatten()[: lengths[row]]
-        p = (k[slots].double() @ q[row].double() * d**-0.5).softmax(0)
-        want.append(p @ v[slots].double())
-    yield Check("out", out.cpu(), torch.stack(want), atol=1e-5)

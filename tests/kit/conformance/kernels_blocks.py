@@ -208,30 +208,6 @@ def scans(device: str) -> Iterator[Check]:
 
 
 @triton.jit
-def linear_combine(decay_a, value_a, decay_b, value_b):
-    return decay_a * decay_b, value_a * decay_b + value_b
-
-
-@triton.jit
-def recurrence_kernel(decay, x, out, N: tl.constexpr):
-    k = tl.arange(0, N)
-    _, h = tl.associative_scan((tl.load(decay + k), tl.load(x + k)), 0, linear_combine)
-    tl.store(out + k, h)
-
-
-@case()
-def scan_of_pairs(device: str) -> Iterator[Check]:
-    decay, x = torch.sigmoid(randn(256)), randn(256, seed=1)
-    out = torch.zeros(256, device=device)
-    recurrence_kernel[(1,)](decay.to(device), x.to(device), out, N=256)
-    state, want = 0.0, []
-    for a, b in zip(decay.double().tolist(), x.double().tolist(), strict=True):
-        state = state * a + b
-        want.append(state)
-    yield Check("h", out.cpu(), torch.tensor(want, dtype=torch.float64), atol=1e-5)
-
-
-@triton.jit
 def sort_kernel(x, out, R: tl.constexpr, C: tl.constexpr, DESCENDING: tl.constexpr):
     at = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
     tl.store(out + at, tl.sort(tl.load(x + at), descending=DESCENDING))
@@ -351,47 +327,6 @@ def histograms(device: str) -> Iterator[Check]:
         padded = counts.clone()
         padded[0] += 512 - n
         yield Check(f"n={n}", out.cpu(), torch.cat([padded, counts]))
-
-
-@triton.jit
-def views_kernel(x, out, N: tl.constexpr):
-    v = tl.load(x + tl.arange(0, N))
-    cube = tl.reshape(v, (2, N // 4, 2))
-    summed = tl.sum(cube, 1)
-    tl.store(out + tl.arange(0, 2)[:, None] * 2 + tl.arange(0, 2)[None, :], summed)
-    column = tl.expand_dims(tl.sum(tl.reshape(v, (N // 8, 8)), 1), 1)
-    wide = tl.broadcast_to(column, (N // 8, 8))
-    tl.store(out + 4 + tl.arange(0, N // 8)[:, None] * 8 + tl.arange(0, 8)[None, :], wide)
-
-
-@case()
-def reshapes(device: str) -> Iterator[Check]:
-    x = randn(128)
-    out = torch.zeros(4 + 128, device=device)
-    views_kernel[(1,)](x.to(device), out, N=128)
-    d = x.double()
-    want = torch.cat([d.view(2, 32, 2).sum(1).flatten(), d.view(16, 8).sum(1).repeat_interleave(8)])
-    yield Check("views", out.cpu(), want, atol=1e-5)
-
-
-@triton.jit
-def swizzle_kernel(out, R: tl.constexpr, C: tl.constexpr):
-    i, j = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
-    a, b = tl.swizzle2d(i, j, R, C, 2)
-    tl.store(out + i * C + j, a * C + b)
-
-
-@case()
-def swizzle(device: str) -> Iterator[Check]:
-    out = torch.zeros(8, 4, dtype=torch.int32, device=device)
-    swizzle_kernel[(1,)](out, R=8, C=4)
-    want = torch.zeros(8, 4, dtype=torch.int32)
-    for i in range(8):
-        for j in range(4):
-            ij = i * 4 + j
-            group, off = ij // 8, ij // 8 * 2
-            want[i, j] = (off + ij % 8 % 2) * 4 + ij % 8 // 2 if group >= 0 else 0
-    yield Check("swizzle2d", out.cpu(), want)
 
 
 @triton.jit

@@ -139,33 +139,6 @@ def early_return(device: str) -> Iterator[Check]:
 
 
 @triton.jit
-def branch_kernel(x, out, mode, BLOCK: tl.constexpr):
-    k = tl.arange(0, BLOCK)
-    value = tl.load(x + k)
-    scale = 1.0
-    if mode == 0:
-        value = tl.exp(value)
-        scale = 2.0
-    elif mode == 1:
-        value = value * value
-    else:
-        if mode > 5:
-            value = tl.abs(value)
-        scale = -1.0
-    tl.store(out + k, value * scale)
-
-
-@case()
-def branches_on_arguments(device: str) -> Iterator[Check]:
-    x = randn(32)
-    d = x.double()
-    for mode, want in ((0, d.exp() * 2), (2, -d), (9, -d.abs()), (1, d * d)):
-        out = torch.zeros(32, device=device)
-        branch_kernel[(1,)](x.to(device), out, mode, BLOCK=32)
-        yield Check(f"mode {mode}", out.cpu(), want, rtol=1e-6)
-
-
-@triton.jit
 def nested_loops_kernel(x, out, rows, cols, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     count = 0
@@ -189,26 +162,6 @@ def nested_loops_with_moving_pointers(device: str) -> Iterator[Check]:
     padded = torch.nn.functional.pad(x.double(), (0, 10)).view(5, 5, 16)
     want = (padded.sum(1) * torch.arange(1, 6)[:, None]).sum(0)
     yield Check("total", out.cpu(), torch.cat([want, torch.tensor([25.0], dtype=torch.float64)]), atol=1e-4)
-
-
-@triton.jit
-def static_range_kernel(x, out, N: tl.constexpr, BLOCK: tl.constexpr):
-    k = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for i in tl.static_range(N):
-        total += tl.load(x + i * BLOCK + k) * (i + 1)
-    for i in tl.range(0, N, num_stages=3, loop_unroll_factor=2):
-        total += tl.load(x + i * BLOCK + k)
-    tl.store(out + k, total)
-
-
-@case()
-def unrolled_loops(device: str) -> Iterator[Check]:
-    x = randn(5, 32)
-    out = torch.zeros(32, device=device)
-    static_range_kernel[(1,)](x.to(device), out, N=5, BLOCK=32)
-    want = (x.double() * torch.arange(2, 7)[:, None]).sum(0)
-    yield Check("total", out.cpu(), want, atol=1e-4)
 
 
 @triton.jit
@@ -409,35 +362,6 @@ def philox_floats(device: str) -> Iterator[Check]:
     yield Check("rand", out[:n].cpu(), rand)
     yield Check("randn", out[n : 2 * n].cpu(), normal, atol=3e-6)
     yield Check("rand4x", out[2 * n :].cpu(), mixed, atol=1e-6)
-
-
-@triton.jit
-def helper(a, b, SCALE: tl.constexpr):
-    if SCALE > 1:
-        return a * SCALE + b, a - b
-    return a, b
-
-
-@triton.jit
-def outer(x, y, NAMES: tl.constexpr):
-    first, second = helper(x, y, 3)
-    third, _ = helper(first, second, 1)
-    return third + second
-
-
-@triton.jit
-def calls_kernel(x, out, BLOCK: tl.constexpr):
-    k = tl.arange(0, BLOCK)
-    value = tl.load(x + k)
-    tl.store(out + k, outer(value, value * 2, NAMES=("a", "b")))
-
-
-@case()
-def nested_functions(device: str) -> Iterator[Check]:
-    x = randn(64)
-    out = torch.zeros(64, device=device)
-    calls_kernel[(1,)](x.to(device), out, BLOCK=64)
-    yield Check("out", out.cpu(), x.double() * 4, atol=1e-5)
 
 
 @triton.jit(noinline=True)

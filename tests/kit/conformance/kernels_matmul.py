@@ -75,21 +75,6 @@ def matmul_fp8(device: str) -> Iterator[Check]:
 
 
 @case()
-def matmul_layouts(device: str) -> Iterator[Check]:
-    for name, (m, n, k) in {
-        "square": (64, 64, 64),
-        "odd": (37, 53, 71),
-        "thin": (1, 100, 33),
-        "deep": (16, 16, 300),
-    }.items():
-        a, b = randn(m, k, dtype=torch.float16), randn(k, n, seed=1, dtype=torch.float16)
-        want = a.double() @ b.double()
-        yield Check(name, run_matmul(a.to(device), b.to(device), torch.float32, device), want, atol=1e-4)
-        turned = run_matmul(a.t().contiguous().to(device).t(), b.t().contiguous().to(device).t(), torch.float32, device)
-        yield Check(f"{name}, both transposed", turned, want, atol=1e-4)
-
-
-@case()
 def matmul_block_shapes(device: str) -> Iterator[Check]:
     a, b = randn(130, 64, dtype=torch.float16), randn(64, 130, seed=1, dtype=torch.float16)
     want = a.double() @ b.double()
@@ -146,9 +131,18 @@ def matmul_autotuned(device: str) -> Iterator[Check]:
 
 
 @triton.jit
-def precision_kernel(a, b, c, HOW: tl.constexpr, N: tl.constexpr):
+def plain_kernel(a, b, c, HOW: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), input_precision=HOW))
+    kind: tl.constexpr = c.dtype.element_ty
+    acc = tl.full((N, N), 7, kind)
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), acc, input_precision=HOW, out_dtype=kind))
+
+
+def _product(device: str, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, how: str = "ieee") -> torch.Tensor:
+    """Seven and the product of two square matrices in one block."""
+    c = torch.zeros(a.shape, dtype=dtype, device=device)
+    plain_kernel[(1,)](a.to(device), b.to(device), c, HOW=how, N=len(a))
+    return c.cpu()
 
 
 def _tf32(x: torch.Tensor) -> torch.Tensor:
@@ -159,53 +153,18 @@ def _tf32(x: torch.Tensor) -> torch.Tensor:
 def dot_precisions(device: str) -> Iterator[Check]:
     a, b = randn(32, 32), randn(32, 32, seed=1)
     for how, atol in (("ieee", 1e-5), ("tf32x3", 1e-5), ("tf32", 1e-5), ("bf16x3", 2e-4), ("bf16x6", 1e-5)):
-        c = torch.zeros(32, 32, device=device)
-        precision_kernel[(1,)](a.to(device), b.to(device), c, HOW=how, N=32)
         left, right = (_tf32(a), _tf32(b)) if how == "tf32" else (a, b)
-        yield Check(how, c.cpu(), left.double() @ right.double(), atol=atol)
-
-
-@triton.jit
-def integer_dot_kernel(a, b, c, N: tl.constexpr):
-    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    acc = tl.full((N, N), 7, tl.int32)
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), acc, out_dtype=tl.int32))
+        yield Check(how, _product(device, a, b, torch.float32, how), left.double() @ right.double() + 7, atol=atol)
 
 
 @case(interpreter=False)
-def dot_int8(device: str) -> Iterator[Check]:
+def dot_accumulators(device: str) -> Iterator[Check]:
     a, b = randint(-128, 128, (32, 32), dtype=torch.int8), randint(-128, 128, (32, 32), seed=1, dtype=torch.int8)
-    c = torch.zeros(32, 32, dtype=torch.int32, device=device)
-    integer_dot_kernel[(1,)](a.to(device), b.to(device), c, N=32)
-    yield Check("int8", c.cpu(), (a.long() @ b.long() + 7).int())
-
-
-@triton.jit
-def half_dot_kernel(a, b, c, N: tl.constexpr):
-    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), out_dtype=tl.float16))
-
-
-@case(interpreter=False)
-def dot_half_accumulator(device: str) -> Iterator[Check]:
-    a, b = randn(16, 16, dtype=torch.float16), randn(16, 16, seed=1, dtype=torch.float16)
-    c = torch.zeros(16, 16, dtype=torch.float16, device=device)
-    half_dot_kernel[(1,)](a.to(device), b.to(device), c, N=16)
-    yield Check("f16 accumulator", c.cpu(), a.double() @ b.double(), atol=4e-2)
-
-
-@triton.jit
-def double_dot_kernel(a, b, c, N: tl.constexpr):
-    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), out_dtype=tl.float64))
-
-
-@case(interpreter=False)
-def dot_f64(device: str) -> Iterator[Check]:
-    a, b = randn(16, 16).double(), randn(16, 16, seed=1).double()
-    c = torch.zeros(16, 16, dtype=torch.float64, device=device)
-    double_dot_kernel[(1,)](a.to(device), b.to(device), c, N=16)
-    yield Check("f64", c.cpu(), a @ b, atol=1e-13)
+    yield Check("int8", _product(device, a, b, torch.int32), (a.long() @ b.long() + 7).int())
+    x, y = randn(16, 16), randn(16, 16, seed=1)
+    yield Check("f64", _product(device, x.double(), y.double(), torch.float64), x.double() @ y.double() + 7, atol=1e-13)
+    x, y = x.half(), y.half()
+    yield Check("f16", _product(device, x, y, torch.float16), x.double() @ y.double() + 7, atol=4e-2)
 
 
 @triton.jit
@@ -222,24 +181,6 @@ def dot_batched(device: str) -> Iterator[Check]:
     c = torch.zeros(4, 16, 16, device=device)
     batched_kernel[(1,)](a.to(device), b.to(device), c, B=4, M=16, N=16, K=32)
     yield Check("3d", c.cpu(), a.double() @ b.double(), atol=1e-4)
-
-
-@triton.jit
-def transposed_dot_kernel(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    x = tl.load(a + tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :])
-    y = tl.load(b + tl.arange(0, N)[:, None] * K + tl.arange(0, K)[None, :])
-    p = tl.dot(x, tl.trans(y))
-    q = tl.dot(tl.trans(p.to(tl.float16)), x)
-    tl.store(c + tl.arange(0, N)[:, None] * K + tl.arange(0, K)[None, :], q)
-
-
-@case()
-def dot_of_transposed(device: str) -> Iterator[Check]:
-    a, b = randn(32, 16, dtype=torch.float16), randn(64, 16, seed=1, dtype=torch.float16)
-    c = torch.zeros(64, 16, device=device)
-    transposed_dot_kernel[(1,)](a.to(device), b.to(device), c, M=32, N=64, K=16)
-    p = (a.float() @ b.float().t()).half()
-    yield Check("chain", c.cpu(), p.double().t() @ a.double(), atol=2e-1, rtol=2e-3)
 
 
 @triton.jit

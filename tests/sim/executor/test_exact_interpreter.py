@@ -21,13 +21,13 @@ from ttir_executor.exact.values import Exact, ExactComparison, compare
 UNROUNDED = {
     "narrow_arithmetic_rounds_each_step", "type_promotion", "cast_towards_zero", "atomics", "reduce_half",
     "matmul_types",
-    "flash_attention_half", "flash_attention_single", "dot_precisions", "dot_of_transposed",
+    "flash_attention_half", "flash_attention_single", "dot_precisions",
 }  # fmt: skip
 """cases that narrow or saturate values on their way, which ideal values do not"""
 UNDECIDED = {"scaled_products": "tt.dot_scaled", "libdevice_functions": "the external function '__nv_j0f'"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * c.slow) for n, c in CASES.items()])
+@pytest.mark.parametrize("name", CASES)
 def test_floats_are_the_native_executors(name: str) -> None:
     with evaluating(REACHABLE) as found:
         list(CASES[name].run("cpu"))
