@@ -84,14 +84,6 @@ def test_grpo_scales_each_turn_by_its_own_factor(n, seed, alone):
         assert factors.diff().max() < 0, "fewer members, smaller gradient"
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_grpo_is_a_plain_scale_when_nothing_ends_early(n):
-    tree = Tree(2, turns=2, end=0.0)
-    members, weights, returns, group, valid, *_ = flat_groups(tree, n)
-    got = expected_by_turn(tree, members, weights, adv.grpo(returns, group, valid))
-    assert gap(got, (1 - 1 / n) * tree.turn_gradients()) < 1e-10
-
-
 def cosine(a, b):
     return float(torch.nn.functional.cosine_similarity(a, b, dim=0))
 

@@ -143,12 +143,6 @@ def test_truncated_weights_and_off():
     assert off.keep_BT.all() and (off.weights_BT == 1).all()
 
 
-def test_rejected_tokens_weigh_nothing():
-    train, rollout, mask = example(0)
-    got = mismatch(train, rollout, mask, MismatchSettings(weight="token", mask="token", bounds=(0.9, 1.2), veto=None))
-    assert (got.weights_BT[~got.keep_BT] == 0).all() and got.keep_BT.any() and not got.keep_BT[mask].all()
-
-
 @given(st.integers(0, 2**16), st.integers(1, 5))
 @settings(max_examples=25, deadline=None)
 def test_padding_and_order_change_nothing(seed, extra):

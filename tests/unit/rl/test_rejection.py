@@ -122,10 +122,3 @@ def test_sixteen_samples_need_nine_that_are_valid():
         assert uninformative_prompts(rewards, task, trajectory, turn, torch.arange(16) < valid) == expected
     with pytest.raises(ValueError, match="last or any"):
         uninformative_prompts(rewards, task, trajectory, turn, rewards >= 0, turns="first")
-
-
-def test_a_masked_turn_is_never_kept_whatever_its_coverage():
-    valid, correct = torch.tensor([False, False, True]), torch.tensor([True, False, False])
-    for seed in range(20):
-        kept = prs(torch.ones(3), correct, valid, seed=seed).keep_B
-        assert kept.tolist() == [False, False, True]
