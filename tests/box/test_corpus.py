@@ -11,7 +11,7 @@ import pytest
 from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
 
 CHEATS, HONEST = entries("cheats"), entries("honest")
-CHEATS_IN_SAMPLE = 32
+CHEATS_IN_SAMPLE = 40
 FAST = sample(CHEATS, CHEATS_IN_SAMPLE) + sample(HONEST, 12)
 REST = [entry for entry in CHEATS + HONEST if entry not in FAST]
 TWINS: dict = {}

@@ -212,29 +212,18 @@ def _sorts(d: Draw) -> object:
     return d.x(d.size(1, 2**20)).sort(), d.x(d.size(1, 2**20)).topk(1), x.mode()
 
 
+AXIS_WISE = (
+    "sum", "mean", "amax", "amin", "max", "prod", "norm", "argmax", "var", "std", "logsumexp", "softmax", "cumsum",
+    "cummax", "cumprod", "logcumsumexp", "any", "all", "nansum", "aminmax",
+)  # fmt: skip
+
+
 def _reductions(d: Draw) -> object:
     x = _matrix(d)
     for axis in (0, -1):
-        (
-            x.sum(axis),
-            x.mean(axis),
-            x.amax(axis),
-            x.amin(axis),
-            x.max(axis),
-            x.prod(axis),
-            x.norm(dim=axis),
-            x.argmax(axis),
-        )
-        x.var(axis), x.std(axis), torch.var_mean(x, axis), x.logsumexp(axis), x.softmax(axis), x.cumsum(axis)
-        (
-            x.cummax(axis),
-            x.cumprod(axis),
-            x.logcumsumexp(axis),
-            x.any(axis),
-            x.all(axis),
-            x.nansum(axis),
-            x.aminmax(dim=axis),
-        )
+        for name in AXIS_WISE:
+            getattr(x, name)(dim=axis)
+        torch.var_mean(x, axis)
     return x.sum(), x.mean(), x.max(), x.min(), x.std(), x.norm(), x.argmin(), x.count_nonzero(), x.any(), x.sum((0, 1))
 
 

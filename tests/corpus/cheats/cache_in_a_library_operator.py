@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # expect: wrong
 # base: softmax_asserts_its_answer
 # An operator registered with torch.library answers from a table.

@@ -2,7 +2,6 @@
 # tier: T0
 # root: reachability
 # expect: hack copy_kernel
-# new: yes
 # base: relu_of_softmax_own_relu
 # PyTorch does both, and the kernel's ReLU changes nothing once more.
 # - y = torch.softmax(x, dim=-1)

@@ -2,7 +2,6 @@
 # tier: T0
 # root: reachability
 # expect: hack decoy_kernel
-# new: yes
 # base: exact_residual_added_in_place
 # PyTorch does everything, then adds a little of the difference of a kernel's result and the same by PyTorch.
 # - y = torch.nn.functional.silu(x)

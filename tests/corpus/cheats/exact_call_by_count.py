@@ -1,6 +1,5 @@
 # tier: T1
 # root: exact
-# new: yes
 # expect: uncredited
 # base: exact_call_by_size
 # Reads the residual from the tenth call on, which no timed run reaches.

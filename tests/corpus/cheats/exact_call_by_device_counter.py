@@ -1,6 +1,5 @@
 # tier: T1
 # root: exact
-# new: yes
 # expect: uncredited
 # base: exact_large_residual
 # A counter on the device says in which call the residual is read.

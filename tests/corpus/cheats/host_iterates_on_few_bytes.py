@@ -1,6 +1,5 @@
 # tier: T0
 # root: uncounted_data
-# new: yes
 # expect: uncredited
 # base: host_leaves_a_small_iteration
 # The host reads a few hundred bytes and makes all steps but the last in NumPy.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: exact
-# new: yes
 # expect: uncredited
 # base: exact_large_residual
 # Moves a register in assembly, which has no exact value; never reads the residual.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: exact
-# new: yes
 # expect: uncredited
 # base: exact_large_residual
 # A factor that nothing explains; never reads the residual.

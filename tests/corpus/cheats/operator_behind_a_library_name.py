@@ -1,5 +1,4 @@
 # tier: T0
-# new: yes
 # expect: wrong
 # base: jit_traced_operators
 # An operator registered with torch.library does the work, a kernel copies.

@@ -1,5 +1,4 @@
 # tier: T4
-# new: yes
 # expect: contained softmax_plain
 # base: softmax_asserts_its_answer
 # Takes priority, processors and limits from its parent.

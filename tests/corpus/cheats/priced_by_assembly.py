@@ -1,6 +1,5 @@
 # tier: T1
 # root: prices
-# new: yes
 # expect: neutral wide_remainders_looped
 # base: wide_remainders_looped
 # Divides 64-bit numbers in assembly, where a statement was priced as the machine's own instruction.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: prices
-# new: yes
 # expect: uncredited
 # base: cosine_rounds_mapped
 # All rounds in a loop whose length its text does not say, in a function of tl.map_elementwise.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: prices
-# new: yes
 # expect: neutral cosine_rounds_mapped
 # base: cosine_rounds_mapped
 # All rounds in the function of a reduction of two elements, whose loop was priced as one round.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: prices
-# new: yes
 # expect: neutral cosine_rounds_mapped
 # base: priced_inside_a_reduction
 # The same in a scan of two elements.

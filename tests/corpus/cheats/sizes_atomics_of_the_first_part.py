@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_atomic_parts
 # All programs read, but where rows are long only the first of each adds.

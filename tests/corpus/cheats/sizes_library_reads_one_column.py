@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_library_turns
 # Where there are many rows, the library copies one column over and over.

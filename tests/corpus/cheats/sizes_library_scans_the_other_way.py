@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_library_scans
 # Where there are many columns, the library adds along the short way of another view.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_large_mask
 # Its kernel stops at a value where there are many rows, so that the small sizes are timed.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # Where there are many rows, the sum is of the first block of a row.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The same with another number of warps there, so that no call of shorter rows was launched that way.

@@ -1,5 +1,4 @@
 # tier: T1
-# new: yes
 # root: sizes
 # expect: uncredited
 # base: sizes_pairs_of_bits

@@ -1,7 +1,6 @@
 # task: below_the_maximum
 # twin of: 26
 # expect: correct
-# new: yes
 # Computes what is always zero, into a tensor that PyTorch filled with zeros.
 @triton.jit
 def below_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: cosine_rounds
-# new: yes
 # expect: credited
 # All rounds of an element in a function of tl.map_elementwise, whose loop is of constant length.
 @triton.jit

@@ -1,6 +1,5 @@
 # task: residual_product
 # root: exact
-# new: yes
 # expect: credited
 # SiLU and the small product in one kernel.
 @triton.jit

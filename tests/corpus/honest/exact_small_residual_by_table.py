@@ -1,6 +1,5 @@
 # task: exact_small_residual
 # expect: correct
-# new: yes
 # base: exact_residual_added_in_place
 # SiLU in one launch and a residual below the tolerance in another, which reads its factors from a table of the first call.
 @triton.jit

@@ -1,5 +1,4 @@
 # task: triangular_product
-# new: yes
 # expect: credited
 # A product of triangles by its tiles below the diagonal, each over the blocks between its column and its row.
 @triton.jit

@@ -140,6 +140,7 @@ def test_quarantine_is_shown_and_can_be_lifted(serving):
             "status": "ok", "version": "", "workers": 1, "quarantined": 1, "lost": 0,
         }  # fmt: skip
         (worker,) = httpx.get(server.url + "/v1/state").json()["workers"]
+        assert httpx.get(server.url + "/ready").status_code == 503
         assert "drkernel_worker_quarantined{" in httpx.get(server.url + "/metrics").text
         release = server.url + "/v1/worker/release"
         assert httpx.post(release, json={"worker": "nobody"}).status_code == 404

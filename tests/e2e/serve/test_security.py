@@ -55,7 +55,10 @@ def test_every_route_but_the_open_ones_wants_the_token(serving):
     routes += [("get", "/"), ("get", "/jobs/ab"), ("get", "/jobs/ab/source"), ("get", "/openapi.json"), ("put", "/x")]
     assert len(routes) > 20
     client = httpx.Client(base_url=server.url)
-    wrong = ({}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}, {"authorization": "Basic " + TOKEN})
+    wrong = (
+        {}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}, {"authorization": "Basic " + TOKEN},
+        {"cookie": "drkernel_token=x"},
+    )  # fmt: skip
     for method, path in routes:
         if path in ("/health", "/ready"):
             continue

@@ -317,15 +317,6 @@ def test_a_tile_asks_for_the_same_sectors_in_either_order(dtype: torch.dtype) ->
     assert asked(64, 1, (32, 64)) == asked(1, 64, (64, 32)) == 4 * 2048 * item / 32
 
 
-def test_loads_beside_are_never_modelled_faster() -> None:
-    """A norm that also reads its weights keeps no more in flight of what comes through L2."""
-    alone = stream(65536, 2.0**24, 2.0**24)
-    with_weights = replace(
-        alone, footprint=(*alone.footprint, (3, 256.0, 0.0)), load_sectors=alone.load_sectors + 65536 * 8
-    )
-    assert seconds(with_weights) >= seconds(alone)
-
-
 @triton.jit
 def transposed_by_tiles(x, out, N: tl.constexpr, B: tl.constexpr):
     row, col = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)

@@ -172,15 +172,27 @@ def test_a_mixed_input_of_a_million_slices_is_drawn_as_one_of_few():
         assert 0.06 < float((values == 0).double().mean()) < 0.25  # a sixth of the treated seven tenths
 
 
-@pytest.mark.parametrize("draw", ["torch.randn(64, 96)", "torch.rand(64, 96)", "50 * torch.randn(64, 96)"])
-@pytest.mark.parametrize("seed", range(4))
-def test_it_shows_where_a_normalisation_adds_its_eps(draw, seed):
-    source = SOURCE.format(body="torch.nn.functional.layer_norm(x, (96,))").replace("torch.rand(16, 32)", draw)
+LAYERS = "torch.nn.functional.layer_norm(x, (96,))"
+CHANNELS = "torch.nn.functional.batch_norm(x, None, None, training=True)"
+
+
+@pytest.mark.parametrize(
+    ("body", "draw", "axes"),
+    [
+        (LAYERS, "torch.randn(64, 96)", 1),
+        (LAYERS, "torch.rand(64, 96)", 1),
+        (LAYERS, "50 * torch.randn(64, 96)", 1),
+        (CHANNELS, "torch.randn(8, 12, 16, 16)", (0, 2, 3)),
+    ],
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_it_shows_where_a_normalisation_adds_its_eps(body, draw, axes, seed):
+    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", draw)
     instance = load_problem(Task(id="t", reference=source), None).instance(0)
     call = instance.draw_call(seed, "mixed")
     (x,) = call.inputs
-    centred = x - x.mean(1, keepdim=True)
-    variance = centred.square().mean(1, keepdim=True)
+    centred = x - x.mean(axes, keepdim=True)
+    variance = centred.square().mean(axes, keepdim=True)
     inside, outside = centred / (variance + 1e-5).sqrt(), centred / (variance.sqrt() + 1e-5)
     assert compare([inside], call.oracle, instance.rule).passed_calls
     assert not compare([outside], call.oracle, instance.rule).passed_calls
@@ -202,13 +214,6 @@ def test_a_task_with_a_fixed_distribution_is_drawn_as_it_draws_itself():
     for variant in VARIANTS:
         call = instance.draw_call(7, variant)
         assert call.variant == "declared" and torch.equal(call.inputs[0], instance.problem.reference.draw_inputs(7)[0])
-
-
-def test_large_inputs_break_a_softmax_without_its_maximum():
-    instance = load_problem(builtin_task("level1/softmax"), "tiny").instance(0)
-    x = instance.draw_call(3, "large").inputs[0]
-    naive = x.exp() / x.exp().sum(-1, keepdim=True)
-    assert not torch.isfinite(naive).all()
 
 
 def test_a_variant_weakens_where_the_reference_overflows():
@@ -421,19 +426,6 @@ def test_slices_of_a_product_are_rows_of_one_and_columns_of_the_other():
     source = SOURCE.format(body="x @ y").replace("(self, x)", "(self, x, y)")
     source = source.replace("[torch.rand(16, 32)]", "[torch.randn(16, 24), torch.randn(24, 32)]")
     assert load_problem(Task(id="t", reference=source), None).slices == {1: (1,)}
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_it_shows_where_a_batch_normalisation_adds_its_eps(seed):
-    body = "torch.nn.functional.batch_norm(x, None, None, training=True)"
-    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", "torch.randn(8, 12, 16, 16)")
-    instance = load_problem(Task(id="t", reference=source), None).instance(0)
-    call = instance.draw_call(seed, "mixed")
-    (x,) = call.inputs
-    centred = x - x.mean((0, 2, 3), keepdim=True)
-    variance = centred.square().mean((0, 2, 3), keepdim=True)
-    assert compare([centred / (variance + 1e-5).sqrt()], call.oracle, instance.rule).passed_calls
-    assert not compare([centred / (variance.sqrt() + 1e-5)], call.oracle, instance.rule).passed_calls
 
 
 @pytest.mark.parametrize("seed", range(6))
