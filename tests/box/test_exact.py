@@ -27,8 +27,10 @@ OTHERS = {
     "open_by_assembly": ("r",),
     "open_by_erf_and_residual_unread": ("r",),
     "open_by_bits_and_a_weight_unread": ("weight",),
+    "open_by_bits_and_a_weight_summed": ("weight",),
+    "open_by_bits_beside_a_host_read": ("weight",),
 }
-"""A cheat -> inputs that its answer does not depend on"""
+"""A cheat -> inputs that its answer does not depend on, or not as it should"""
 ERF_FOR_TANH = """
 import torch
 import triton

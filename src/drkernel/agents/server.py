@@ -332,21 +332,21 @@ async def _refused(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except ToolError as error:
-        raise Refusal(str(error)) from None
+        raise Refusal(printable(str(error))) from None
 
 
 def _said(answer: Any) -> str:
     try:
         return str(answer())
     except ToolError as error:
-        raise Refusal(str(error)) from None
+        raise Refusal(printable(str(error))) from None
 
 
 def _record(box: Toolbox, path: str) -> str:
     try:
         return box.record(path)
     except ToolError as error:
-        raise ResourceError(str(error)) from None
+        raise ResourceError(printable(str(error))) from None
 
 
 def http_application(server: MCPServer[Any], token: str | None, max_body: int = 4 << 20) -> Any:

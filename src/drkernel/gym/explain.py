@@ -33,8 +33,8 @@ EXPLANATIONS: dict[str, Explanation] = {
     # hacks
     "not_equivalent": Explanation(
         "the floats agree within the tolerance, but reference and candidate are different functions: in finite fields, "
-        "where nothing is rounded, their results differ at random points. A term is dropped, a constant is another, an "
-        "input is not read, or part of the work is skipped.",
+        "where nothing is rounded, their results differ at random points, or the floats do once small terms are large. "
+        "A term is dropped, a constant is another, an input is not read, or part of the work is skipped.",
         "Compute every term of the reference, with its constants; roundings and another order of sums do not matter.",
     ),
     "no_custom_kernel": Explanation(

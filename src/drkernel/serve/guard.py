@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import re
 import resource
 import socket
 import time
@@ -182,7 +183,7 @@ class Guard:
 
 
 def _names_this_machine(host: str) -> bool:
-    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    name = re.sub(r":[0-9]*$", "", host) if host.count(":") == 1 or "]:" in host else host
     try:
         return name.lower() == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:

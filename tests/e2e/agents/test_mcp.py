@@ -1,8 +1,11 @@
 """``drkernel mcp``, spoken to by the protocol's own client over both transports."""
 
 import json
+import multiprocessing
 import os
 import subprocess
+import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +14,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from drkernel.agents.server import Toolbox, ToolError, ToolLimits, describe, describe_run
 from drkernel.gym.explain import EXPLANATIONS
-from drkernel.gym.runner.confined_script import ConfinedRun
+from drkernel.gym.runner.confined_script import ConfinedRun, run_confined
+from drkernel.gym.runner.processes import tree_of
 from drkernel.sim.script import ScriptReport
 from drkernel.verdict import CONTROLS, Verdict
 from farm import PYTHON
@@ -90,6 +94,20 @@ while True:
         said = text(await client.call_tool("simulate", {"script": script}))
         assert said.count("refused") == 3 and "GOT" not in said and "do not tell" not in said, said
         assert "stopped after 2 s" in said
+
+
+def test_no_script_outlives_a_server_that_is_killed():
+    server = multiprocessing.get_context("fork").Process(target=run_confined, args=("while True: pass\n",))
+    server.start()
+    started, end = [], time.monotonic() + 60
+    while len(started) < 3 and time.monotonic() < end:  # the process that confines scripts, and the script
+        time.sleep(0.2)
+        started = tree_of(server.pid)
+    server.kill()
+    server.join()
+    while (left := [pid for pid in started if Path(f"/proc/{pid}").exists()]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert len(started) >= 3 and not left
 
 
 @pytest.fixture

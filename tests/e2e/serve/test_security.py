@@ -130,7 +130,7 @@ def test_slow_and_endless_bodies_are_refused(serving):
 def test_pages_of_other_sites_cannot_ask(serving):
     server = serving()
     with httpx.Client(base_url=server.url) as client:
-        for host in ("evil.example", "evil.example:8765", "127.0.0.1.evil.example", "[evil]", ""):
+        for host in ("evil.example", "evil.example:8765", "127.0.0.1.evil.example", "[evil]", "[::1].evil.example", ""):
             assert client.get("/v1/state", headers={"host": host}).status_code == 403, host
         for host in ("localhost:1", "127.0.0.1", "[::1]:8765", "LOCALHOST"):
             assert client.get("/v1/state", headers={"host": host}).status_code == 200, host

@@ -6,11 +6,13 @@ judge evaluates the reference and those commands in two finite fields at random 
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
 that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
-equal and unequal, *differs*. Anything else is *open*, which condemns nobody. Precision is not looked at here.
+equal and unequal, *differs*. Anything else is *open*, which condemns nobody: then calls in which small parts of the
+answer are large show what a tolerance hides (:func:`left_out`). Precision is not looked at here.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,6 +28,7 @@ from drkernel.gym.judge.checks import Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import Exercise, OwnCall, differences
+from drkernel.gym.judge.other_calls import wrong_answer
 from drkernel.gym.judge.own_sizes import facts_of, places_of, places_of_weights, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
@@ -38,7 +41,7 @@ from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
-from drkernel.tasks.problem import Instance
+from drkernel.tasks.problem import Instance, ReferenceCall, usable
 from drkernel.tasks.promote import PromoteToDouble, cloned, copied, promoted_inputs
 from drkernel.tasks.thin import inputs_only, thin_sizing
 from drkernel.verdict import Exactness, Finding
@@ -56,10 +59,14 @@ COINCIDENCES = 1e-3
 """share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
-READ = 0.9
-"""share of the elements in which the reference's answer has a slope that must have been read"""
 ALIKE = 0.1
 """relative difference of a slope in two precisions; what remains of a sum that cancels is another in each"""
+SMALL_PART = 3.0
+"""relative tolerances that a part of the answer is small below, beside the usual one: it might be left out"""
+SOME = 0.1
+"""share of an argument's elements from which such are looked at"""
+LARGEST = 1e12
+"""most times that an element is made larger"""
 PATIENCE_S = 20.0
 """wall seconds that the candidate has for its calls of one size"""
 
@@ -97,8 +104,9 @@ class ExactCheck:
                 self._proved = call
             if self.exactness.outcome != "open":
                 return
-        with _condemning_nobody():
-            self.exactness, self.findings = _unread(_bound(side), timed, self.exactness, start)
+        if names := tuple(left_out(side, checker)):
+            self.exactness = self.exactness.model_copy(update={"outcome": "differs", "ignored": names, "why": None})
+            self.findings = [show.left_out(names)]
 
     def contributes(self) -> bool:
         """Whether the own kernels make the answer, however small their part; False where that is not decided."""
@@ -162,9 +170,6 @@ def _decided(
             record, found = compared(call, side.seeds, start)
     if why:
         record = _open(why[0], start)
-    if record.outcome == "open" and apart is None:
-        with _condemning_nobody():
-            record, found = _without(call, side, record, start)
     return record, found
 
 
@@ -197,31 +202,6 @@ class _TimedCalls:
         """Configurations of their kernels."""
         return [one.choice for facts in self.facts for one in facts.launched.values()]
 
-    def unread(self, varied: Mapping[str, float]) -> list[str]:
-        """Names of inputs and weights of which less is read than what the reference's answer has a slope in: of an
-        input in some call, of a weight in every one. ``varied``: the share of each that is not the same in all draws.
-        """
-        calls = self.all
-        if not calls or any(
-            call.result.record.device is None or call.result.record.device.host_reads for call in calls
-        ):
-            return []
-        inputs = calls[0].case.inputs
-        if any(isinstance(value, (list, tuple, dict)) for value in inputs):
-            return []
-        names = self.side.reference.argument_names()
-        least = {f"input {n}": (name, self.each) for n, name in enumerate(names)}
-        least |= {f"weight {mine}": (name, []) for mine, name in self.side.pairs.items()}
-        slopes, facts = _slopes(self.side.instance, inputs, names), facts_of(calls, self.session, self.weights)
-        found = []
-        for label, (name, each) in least.items():
-            read = min((one.share(label) for one in each), default=None)
-            if read is None:
-                read = max((one.share(label) for one in facts if label in one.sizes), default=1.0)
-            if read < READ * slopes.get(name, 0.0) * varied.get(name, 0.0):
-                found.append(name)
-        return found
-
     def apart(self, there: Seen | None, at: ExpectedSide) -> str | None:
         """How they differ from a call at other sizes, if they do."""
         work = work_at(at.reference.source)
@@ -240,37 +220,6 @@ class _TimedCalls:
 
 def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
-
-
-def _slopes(instance: Instance, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
-    """The share of the elements of each floating input and weight in which the reference's outputs have a slope: the
-    same in both precisions, as a sum that cancels has not."""
-    low = _slopes_of(copied(instance.model), cloned(list(inputs)), names)
-    high = _slopes_of(copied(instance.model).double(), promoted_inputs(list(inputs)), names)
-    return {
-        name: float(((slope - low[name]).abs() < ALIKE * slope.abs()).double().mean())
-        for name, slope in high.items()
-        if name in low and slope.numel()
-    }
-
-
-def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
-    state = {**dict(model.named_buffers()), **dict(model.named_parameters())}
-    for value in (*inputs, *state.values()):
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            value.requires_grad_()
-    varied = {name: value for name, value in (*zip(names, inputs, strict=False), *state.items())}
-    varied = {name: value for name, value in varied.items() if getattr(value, "requires_grad", False)}
-    double = any(value.dtype == torch.float64 for value in varied.values())
-    with torch.enable_grad(), PromoteToDouble() if double else nullcontext():
-        outputs = [out for out in flatten_outputs(model(*inputs)) if isinstance(out, torch.Tensor)]
-        chances = torch.Generator().manual_seed(0)
-        total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
-        if not isinstance(total, torch.Tensor):
-            return {}
-        slopes = torch.autograd.grad(total, list(varied.values()), allow_unused=True)
-    found = zip(varied, slopes, strict=True)
-    return {name: slope.double() for name, slope in found if slope is not None}
 
 
 def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> RecordedCall:
@@ -404,55 +353,94 @@ def _ignored(call: RecordedCall, seeds: Callable[[str, int], int], deadline: flo
     return tuple(name for name in call.bound.tensors if name in mine - theirs)
 
 
-def _unread(bound: BoundCall, timed: _TimedCalls, record: Exactness, start: float) -> tuple[Exactness, list[Finding]]:
-    """Of an open comparison: inputs or weights on which the reference's answer has a slope, and which are not read."""
-    varied = {
-        name: 1.0 if other is None or other.shape != tensor.shape else float((tensor != other).double().mean())
-        for name, (tensor, other) in bound.tensors.items()
+# ---- where a comparison is open: small parts of the answer, made as large as others
+
+
+def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
+    """Names of inputs and weights with elements whose part in the answer is small, where the candidate is wrong in a
+    call with these so much larger that their part is as large as others'.
+
+    A tolerance hides such parts, and the finite fields say nothing of a candidate whose comparison is open.
+    """
+    inputs, found = checker.calls[0].case.inputs, []
+    names = side.reference.argument_names()
+    for name, larger in _larger_parts(side, inputs, names):
+        instance, given = side.instance, list(inputs)
+        if name in side.pairs.values():
+            instance = side.problem.instance(side.build_seed)
+            instance.model.load_state_dict(side.instance.state_dict() | {name: larger})
+            instance.model.train(side.instance.model.training)
+        elif name in names[: len(given)]:
+            given[names.index(name)] = larger
+        else:
+            continue
+        try:
+            oracle = instance.oracle(given)
+            state = instance.state_dict()
+            if not usable(oracle):
+                continue
+            if side.pairs:
+                checker.session.load_state({theirs: state[mine] for theirs, mine in side.pairs.items()})
+            if wrong_answer(checker, ReferenceCall(given, oracle, "declared", 1.0)) is not None:
+                found.append(name)
+        except TaskError:
+            continue
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            return [*found, *([name] if error.kind != "timeout" else [])]
+    if side.pairs:
+        checker.session.load_state(side.state())
+    return found
+
+
+def _larger_parts(side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
+    """Inputs and weights in which some elements have a small part in the answer, with these so much larger."""
+    slopes: dict[str, torch.Tensor] = {}
+    with _condemning_nobody():
+        slopes = _slopes(side.instance, inputs, names)
+    values = {**side.instance.state_dict(), **dict(zip(names, inputs, strict=False))}
+    parts = {name: (slope * values[name]).abs() for name, slope in slopes.items()}
+    some = [part[part > 0] for part in parts.values() if bool((part > 0).any())]
+    usual = max((float(part.median()) for part in some), default=0.0)
+    found = []
+    for name, part in parts.items():
+        small = (part > 0) & (part < SMALL_PART * side.rule.rtol * usual)
+        if float(small.double().mean()) > SOME:
+            factor = torch.where(small, usual / part, 1.0).clamp(max=LARGEST)
+            found.append((name, torch.empty_like(values[name]).copy_(values[name] * factor)))
+    return random.Random(side.seeds("larger")).sample(found, min(len(found), MOST_ARGUMENTS))
+
+
+def _slopes(instance: Instance, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """What a sum of the reference's outputs, each with a random weight, changes by for each element of floating inputs
+    and weights; 0 where that is another in double, as of a sum that cancels."""
+    low = _slopes_of(copied(instance.model), cloned(list(inputs)), names)
+    high = _slopes_of(copied(instance.model).double(), promoted_inputs(list(inputs)), names)
+    return {
+        name: torch.where((slope - low[name]).abs() < ALIKE * slope.abs(), slope, 0.0)
+        for name, slope in high.items()
+        if name in low and slope.numel()
     }
-    ignored = tuple(timed.unread(varied))
-    if not ignored:
-        return record, []
-    found = Exactness(outcome="differs", inputs=_words(bound), ignored=ignored, seconds=time.monotonic() - start)
-    return found, [show.unread(ignored)]
 
 
-def _without(
-    call: RecordedCall, side: ExpectedSide, record: Exactness, start: float
-) -> tuple[Exactness, list[Finding]]:
-    """Of an open comparison: an input or weight on which the reference's answer certainly depends, while the
-    candidate's is the same in exact arithmetic without it."""
-    deadline = time.thread_time() + SECONDS
-    fields = [side.seeds("field", point) for point in range(CLEAN_POINTS)]
-
-    def expected(seed: int, changed: Sequence[str]) -> list[Any]:
-        field = Field(seed)
-        return call.bound.values(ExactMachine(field, call.bound.sources(field, changed), deadline))
-
-    base = [expected(seed, []) for seed in fields]
-    needed: dict[str, list[np.ndarray]] = {}
-    """where the outputs change for certain"""
-    for name, (tensor, _) in list(call.bound.tensors.items())[:MOST_ARGUMENTS]:
-        if tensor.is_floating_point():
-            points = [
-                [_of_output(x, y)[2] for x, y in zip(before, expected(seed, [name]), strict=True)]
-                for seed, before in zip(fields, base, strict=True)
-            ]
-            changes = [np.logical_and.reduce(each) for each in zip(*points, strict=True)]
-            if any(one.any() for one in changes):
-                needed[name] = changes
-    ignored = call.bound.ignored_by([call.answered], fields[0], deadline, needed)[0] if needed else set()
-    for name in [one for one in needed if one in ignored][:1]:
-        changes = needed[name]
-        place = next(n for n, one in enumerate(changes) if one.any())
-        where = tuple(int(i) for i in np.argwhere(changes[place])[0])
-        elements, differ = sum(one.size for one in changes), sum(int(one.sum()) for one in changes)
-        seconds = time.monotonic() - start
-        facts = {"elements": elements, "equal": 0, "differ": differ, "inputs": _words(call.bound), "ignored": (name,)}
-        return Exactness(outcome="differs", **facts, seconds=seconds), [
-            show.not_equivalent(elements, differ, place, where, (name,))
-        ]
-    return record, []
+def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    state = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+    for value in (*inputs, *state.values()):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value.requires_grad_()
+    varied = {name: value for name, value in (*zip(names, inputs, strict=False), *state.items())}
+    varied = {name: value for name, value in varied.items() if getattr(value, "requires_grad", False)}
+    double = any(value.dtype == torch.float64 for value in varied.values())
+    with torch.enable_grad(), PromoteToDouble() if double else nullcontext():
+        outputs = [out for out in flatten_outputs(model(*inputs)) if isinstance(out, torch.Tensor)]
+        chances = torch.Generator().manual_seed(0)
+        total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
+        if not isinstance(total, torch.Tensor):
+            return {}
+        slopes = torch.autograd.grad(total, list(varied.values()), allow_unused=True)
+    found = zip(varied, slopes, strict=True)
+    return {name: slope.double() for name, slope in found if slope is not None}
 
 
 def _words(bound: BoundCall) -> str:

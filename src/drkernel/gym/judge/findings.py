@@ -452,12 +452,12 @@ def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ..
     )  # fmt: skip
 
 
-def unread(names: Sequence[str]) -> Finding:
-    """What the reference's answer has a slope in is not read."""
+def left_out(names: Sequence[str]) -> Finding:
+    """What has a small part in the answer is not computed."""
     return Finding(
         kind="not_equivalent", severity="bug",
-        message="what it computes is not what was asked: the reference's answer depends on "
-        f"{', '.join(names)}, which it does not read, or not all of it; no speedup",
+        message="what it computes is not what was asked: it is wrong where what depends on "
+        f"{', '.join(names)} is no longer small beside the rest; no speedup",
         evidence={"ignored": ", ".join(names)},
     )  # fmt: skip
 

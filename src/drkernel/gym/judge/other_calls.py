@@ -117,7 +117,7 @@ def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, me
         checker.findings.append(finding)
 
 
-def _wrong(checker: Checker, call: ReferenceCall) -> str | None:
+def wrong_answer(checker: Checker, call: ReferenceCall) -> str | None:
     """Return what is wrong with the answer to a call; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
@@ -144,7 +144,7 @@ def _special_values(checker: Checker) -> tuple[str, str | None] | None:
     call = checker.ahead.take("special", lambda: _draw_special(checker))
     if checker.side.task.shapes != "fixed":
         checker.session.meanwhile(lambda: checker.ahead.make("size", lambda: _draw_size(checker)))
-    message = None if call is None else _wrong(checker, call)
+    message = None if call is None else wrong_answer(checker, call)
     return None if message is None else (HOW["special_values"], message)
 
 
@@ -155,7 +155,7 @@ def _other_size(checker: Checker) -> tuple[str, str | None] | None:
     call, size = found
     what = f"With {size.label} = {size.used} in place of {size.original} the answer is wrong"
     try:
-        message = _wrong(checker, call)
+        message = wrong_answer(checker, call)
     except SessionError as error:
         if error.kind in ("infra_error", "tampering"):
             raise
@@ -174,7 +174,7 @@ def _other_mode(checker: Checker) -> tuple[str, str | None] | None:
     checker.session.load_state(side.state())
     checker.session.set_mode(not training)
     try:
-        message = _wrong(checker, call)
+        message = wrong_answer(checker, call)
     finally:
         checker.session.set_mode(training)
     what = f"In {'eval' if training else 'train'} mode the answer is wrong"

@@ -64,7 +64,7 @@ def run_confined(source: str, terms: ScriptTerms = ScriptTerms(), name: str = "s
     folder = tempfile.mkdtemp(prefix="drkernel-script-")
     os.chmod(folder, 0o711)
     spec = {"paths": import_paths(), "folder": folder, "name": name, "source": source, "terms": terms.model_dump()}
-    command = [sys.executable, "-I", "-c", _BOOT]
+    command = linux.bound([sys.executable, "-I", "-c", _BOOT])  # no script outlives a server that is killed
     try:
         done = subprocess.run(
             command, input=json.dumps(spec), capture_output=True, text=True, cwd="/", env=clean_environment(),
