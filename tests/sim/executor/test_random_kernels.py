@@ -16,7 +16,7 @@ from ttir_executor.lower import jit
 from ttir_executor.lower.lifetime import Arena
 
 FAST, SLOW = range(24), range(24, 224)
-LONG, MORE_LONG = range(2), range(2, 120)
+LONG, MORE_LONG = range(4), range(4, 120)
 
 
 def _load(programs: list[Program], folder: Path) -> ModuleType:
