@@ -15,39 +15,23 @@ from drkernel.rl.data.teacher.writer import RIGHT
 from drkernel.rl.run.recipe import Recipe
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.thin import thin_sizing
-from drkernel.verdict import Verdict
+from fakes import FakePool, make_verdict
 from places import ROOT
 
 
-class ScriptedPool:
+class ScriptedPool(FakePool):
     """Calls every answer correct, but for those that contain a marker; counts and may stop after some."""
 
     def __init__(self, refuse: str = "", infra: str = "", stop_after: int | None = None):
-        self.refuse, self.infra, self.stop_after, self.calls = refuse, infra, stop_after, 0
+        super().__init__(verdict=self.answered)
+        self.refuse, self.infra, self.stop_after = refuse, infra, stop_after
 
-    async def evaluate(self, request):
-        self.calls += 1
-        await asyncio.sleep(0)
+    def answered(self, request):
         if self.stop_after is not None and self.calls > self.stop_after:
             raise KeyboardInterrupt
-        status = "correct"
-        if self.refuse and self.refuse in request.candidate:
-            status = "incorrect"
         if self.infra and self.infra in request.task.reference:
-            status = "infra_error"
-        return Verdict(
-            status=status,
-            task_id=request.task.id,
-            candidate_sha256="0" * 64,
-            device=request.settings.device,
-            baseline=request.settings.baseline,
-        )
-
-    def health(self):
-        return {}
-
-    async def close(self):
-        pass
+            return make_verdict(request, "infra_error")
+        return make_verdict(request, "incorrect" if self.refuse and self.refuse in request.candidate else "correct")
 
 
 def config(tasks=12, **changes):
