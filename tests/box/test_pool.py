@@ -15,17 +15,13 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.protocol import SessionError
 from drkernel.task import Task
-from drkernel.verdict import Verdict
+from verdicts import verdict_of
 
 TASK = Task(id="t", reference="class Model: pass")
 
 
 def request(text: str = "x") -> EvalRequest:
     return EvalRequest(task=TASK, candidate=text)
-
-
-def verdict(status="correct") -> Verdict:
-    return Verdict(status=status, task_id="t", candidate_sha256="0" * 64, device="sim:h200")
 
 
 class Judge:
@@ -48,7 +44,7 @@ class Judge:
             self.running -= 1
         if status == "raise":
             raise RuntimeError("the judge is broken")
-        return verdict(status)
+        return verdict_of(status)
 
 
 async def test_no_more_at_once_than_slots():

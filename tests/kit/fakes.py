@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 
 from drkernel.rl.run.recipe import Recipe
-from drkernel.verdict import Speedup, Verdict
+from drkernel.verdict import Verdict
 from tiny import POCKET
+from verdicts import speedup_of, verdict_of
 
 LAZY = "```python\nclass ModelNew:\n    kind = 'lazy'\n    cover = 'little'\n```"
 FUSED = "```python\nclass ModelNew:\n    kind = 'fused'\n    cover = 'all'\n```"
@@ -17,15 +18,9 @@ BROKEN = "```python\nclass ModelNew:\n    kind = 'broken'\n```"
 
 
 def make_verdict(request, status="correct", speedup=None, coverage=None) -> Verdict:
-    ratio = None if speedup is None else Speedup(value=speedup, low=speedup, high=speedup, kind="modelled")
-    return Verdict(
-        status=status,
-        task_id=request.task.id,
-        candidate_sha256=hashlib.sha256(request.candidate.encode()).hexdigest(),
-        device="sim:h200",
-        speedup=ratio,
-        coverage=coverage,
-    )
+    ratio = None if speedup is None else speedup_of(speedup)
+    digest = hashlib.sha256(request.candidate.encode()).hexdigest()
+    return verdict_of(status, task_id=request.task.id, candidate_sha256=digest, speedup=ratio, coverage=coverage)
 
 
 class FakePool:

@@ -11,7 +11,8 @@ import httpx
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import guard as listen
 from drkernel.task import Provenance, Task
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.verdict import CandidateError
+from verdicts import verdict_of
 
 REFERENCE = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
 
@@ -25,10 +26,9 @@ def make_request(number=0, *, device="sim:h200", task="t"):
 
 
 def make_verdict(request, status="correct", error=None):
-    return Verdict(
-        status=status,
+    return verdict_of(
+        status,
         task_id=request.task.id,
-        candidate_sha256="0" * 64,
         device=request.settings.device,
         baseline=request.settings.baseline,
         error=CandidateError(type="Test", message=error) if error else None,

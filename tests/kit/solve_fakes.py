@@ -14,7 +14,8 @@ from drkernel.gym.request import EvalRequest
 from drkernel.solve.bench import BenchRun, Resolved
 from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
-from drkernel.verdict import CandidateError, Finding, Speedup, Verdict
+from drkernel.verdict import CandidateError, Finding, Verdict
+from verdicts import speedup_of, verdict_of
 
 REFERENCE = "import torch\n\nROWS = {rows}\n\nclass Model(torch.nn.Module):\n    pass\n"
 
@@ -43,24 +44,22 @@ class TextPool:
     async def evaluate(self, request: EvalRequest) -> Verdict:
         await asyncio.sleep(0)
         self.requests.append(request)
-        base: dict[str, Any] = {"task_id": request.task.id, "candidate_sha256": "0" * 64, "device": "sim:h200"}
-        text = request.candidate
+        text, task = request.candidate, request.task.id
         if "HACK" in text:
             finding = Finding(kind="no_custom_kernel", severity="hack", message="No kernel ran.")
-            return Verdict(status="hack", findings=(finding,), **base)
+            return verdict_of("hack", findings=(finding,), task_id=task)
         if "WRONG" in text:
-            return Verdict(status="incorrect", **base)
+            return verdict_of("incorrect", task_id=task)
         if "BROKEN" in text:
             error = CandidateError(type="ValueError", message="broken")
-            return Verdict(status="runtime_error", error=error, **base)
+            return verdict_of("runtime_error", error=error, task_id=task)
         if "INFRA" in text:
             self.infra -= 1
             if self.infra >= 0:
-                return Verdict(status="infra_error", **base)
+                return verdict_of("infra_error", task_id=task)
             text = "SPEED = 1.3"
         speed = float(text.partition("SPEED = ")[2].split()[0])
-        speedup = Speedup(value=speed, low=speed, high=speed, kind="modelled")
-        return Verdict(status="correct", speedup=speedup, coverage=1.0, **base)
+        return verdict_of(speedup=speedup_of(speed), coverage=1.0, task_id=task)
 
     def health(self) -> dict[str, Any]:
         return {}

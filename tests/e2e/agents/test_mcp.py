@@ -20,6 +20,7 @@ from drkernel.sim.script import ScriptReport
 from drkernel.verdict import CONTROLS, Verdict
 from farm import PYTHON
 from places import EXECUTOR, ROOT
+from verdicts import verdict_of
 
 SOFTMAX = ROOT / "examples" / "softmax"
 DRKERNEL = [PYTHON, "-m", "drkernel"]
@@ -160,7 +161,7 @@ class CountingPool:
 
 
 async def test_what_cannot_be_graded_costs_nothing():
-    pool = CountingPool(Verdict(status="correct", task_id="t", candidate_sha256="0", device="sim:h200"))
+    pool = CountingPool(verdict_of())
     box = Toolbox(pool, ToolLimits(evaluations=1))
     for reference, device in (("builtin/level1/softmx", "sim:h200"), ("builtin/level1/softmax", "sim:h20")):
         with pytest.raises(ToolError):
@@ -171,7 +172,7 @@ async def test_what_cannot_be_graded_costs_nothing():
 
 
 async def test_source_of_one_line_is_source():
-    pool = CountingPool(Verdict(status="correct", task_id="t", candidate_sha256="0", device="sim:h200"))
+    pool = CountingPool(verdict_of())
     box = Toolbox(pool, ToolLimits())
     for candidate in ("class ModelNew: pass", "from mine import ModelNew; x = 1", "ModelNew = type('M', (), {})"):
         await box.evaluate("class Model: pass", candidate)

@@ -15,8 +15,9 @@ from test_security import NASTY, TOKEN, NastyPool, renderer
 from browser import Browser, chromium
 from drkernel.serve.client import Client
 from drkernel.serve.service import WorkerInfo
-from drkernel.verdict import Sizes, Speedup
+from drkernel.verdict import Sizes
 from service_kit import CountingPool, make_request
+from verdicts import speedup_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,12 +55,11 @@ class FastPool(CountingPool):
 
     async def evaluate(self, request):
         speed = 1.0 + int(request.candidate.split()[-1])
-        speedup = Speedup(value=speed, low=speed, high=speed, kind="modelled")
         sizes = {
             "checked_at": Sizes(inputs=("x float32[16, 8192]",)),
             "timed_at": Sizes(inputs=("x float32[4096, 8192]",)),
         }
-        return (await super().evaluate(request)).model_copy(update={"speedup": speedup, **sizes})
+        return (await super().evaluate(request)).model_copy(update={"speedup": speedup_of(speed), **sizes})
 
 
 def test_list_search_and_live_update(browser, serving, shots):

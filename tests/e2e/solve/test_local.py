@@ -7,8 +7,8 @@ import pytest
 from drkernel.config import ConfigError
 from drkernel.episode.records import ContextFull, Message, ModelCall, ModelError, Reply, Sampling, Turn
 from drkernel.rl.model.answerer import LocalModel
-from drkernel.verdict import Verdict
 from tiny import prompt, tiny_policy
+from verdicts import verdict_of
 
 SAMPLING = Sampling(max_tokens=12, seed=3, extra={"context": 128, "rows": 4, "device": "cpu"})
 
@@ -44,7 +44,7 @@ def test_answers_drawn_together_are_those_drawn_alone(policy):
 
 def turn_of(reply, feedback="Improve it."):
     """The turn that a reply became."""
-    verdict = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    verdict = verdict_of("incorrect")
     return Turn(id="0", parent=None, reply=reply, verdict=verdict, reward=0.0, feedback=feedback)
 
 

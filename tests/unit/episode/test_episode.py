@@ -9,8 +9,8 @@ from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.reward import RewardConfig
 from drkernel.task import Task
-from drkernel.verdict import Verdict
 from solve_fakes import TextPool, answer
+from verdicts import verdict_of
 
 REFERENCE = "import torch\n\nROWS = 4\n\nclass Model(torch.nn.Module):\n    pass\n"
 TASK = Task(id="t/one", reference=REFERENCE, profiles={"tiny": {"ROWS": 2}, "full": {"ROWS": 4096}})
@@ -154,7 +154,7 @@ async def test_turns_that_were_graded_before_are_taken_up_in_their_place():
 
 
 def test_a_turn_names_the_parent_that_its_id_says():
-    verdict = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    verdict = verdict_of("incorrect")
     with pytest.raises(ValueError, match="cannot have the parent"):
         Turn(id="0.1", parent=None, reply=Reply(text=""), verdict=verdict, reward=0.0)
 

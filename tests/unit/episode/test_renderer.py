@@ -9,11 +9,11 @@ from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
-from drkernel.verdict import Verdict
 from solve_fakes import make_tasks
+from verdicts import verdict_of
 
 TASK = make_tasks(1)[0]
-VERDICT = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+VERDICT = verdict_of("incorrect")
 
 
 def test_files_replace_the_set_one_by_one(tmp_path):

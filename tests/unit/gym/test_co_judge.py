@@ -10,12 +10,13 @@ from drkernel.gym.judge.co_judge import nearest_card, with_co_judge
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 from drkernel.verdict import CandidateError, Correctness, Finding, NotChecked, Profile, ProfileRow, Speedup, Verdict
+from verdicts import verdict_of
 
 UNSEEN = (NotChecked(check="race", why="not seen"),)
 
 
-def verdict(status="correct", device="cuda:0", **fields) -> Verdict:
-    return Verdict(status=status, task_id="t", candidate_sha256="0", device=device, **fields)
+def verdict(status="correct", **fields) -> Verdict:
+    return verdict_of(status, **{"device": "cuda:0", **fields})
 
 
 def found(kind: str, severity: str) -> Finding:

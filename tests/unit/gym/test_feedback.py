@@ -15,11 +15,11 @@ from drkernel.verdict import (
     Profile,
     ProfileRow,
     Sizes,
-    Speedup,
     Timing,
     Verdict,
 )
 from drkernel.view import percent, times, told_apart
+from verdicts import speedup_of, verdict_of
 
 SOURCE = "import triton\n\n@triton.jit\ndef k(p):\n    tl.store(p, 0)\n"
 PROFILE = Profile(
@@ -43,14 +43,9 @@ PROFILE = Profile(
 )
 
 
-def verdict(status, **parts) -> Verdict:
-    return Verdict(status=status, task_id="t", candidate_sha256="0" * 64, device="sim:h200", **parts)
-
-
 def correct() -> Verdict:
-    return verdict(
-        "correct",
-        speedup=Speedup(value=1.44, low=1.44, high=1.44, kind="modelled"),
+    return verdict_of(
+        speedup=speedup_of(1.44),
         timing=Timing(kind="modelled", device="sim:h200", seconds=1e-5),
         reference_timing=Timing(kind="modelled", device="sim:h200", seconds=1.44e-5),
         coverage=0.7,
@@ -58,7 +53,7 @@ def correct() -> Verdict:
     )
 
 
-WRONG = verdict(
+WRONG = verdict_of(
     "incorrect",
     correctness=Correctness(
         checked_calls=3,
@@ -67,9 +62,9 @@ WRONG = verdict(
         mismatch=Mismatch(output=0, index=(3, 17), expected=0.25, actual=0.5, tolerance=1e-5, wrong_fraction=0.002),
     ),
 )
-BROKEN = verdict("compile_error", error=CandidateError(type="NameError", message="name 'tl' is not defined", line=5))
+BROKEN = verdict_of("compile_error", error=CandidateError(type="NameError", message="name 'tl' is not defined", line=5))
 LONG = CandidateError(type="CompilationError", message="at 4:12", traceback='File "candidate.py", line 9\n  k[grid](x)')
-HACK = verdict(
+HACK = verdict_of(
     "hack",
     findings=(Finding(kind="decoy_kernel", severity="hack", message="The answer is right without your kernels."),),
 )
@@ -130,7 +125,7 @@ def test_compact_texts_are_one_or_two_short_lines():
     assert feedback(HACK, 240, style="compact") == "hack: decoy_kernel"
     broken = feedback(BROKEN, 240, style="compact", source=SOURCE)
     assert broken == "compile_error: NameError: name 'tl' is not defined\nline 5: tl.store(p, 0)"
-    assert feedback(verdict("timeout"), 240, style="compact") == "timeout"
+    assert feedback(verdict_of("timeout"), 240, style="compact") == "timeout"
 
 
 def test_compact_texts_name_both_sizes_where_they_differ():

@@ -7,16 +7,12 @@ from pydantic import ValidationError
 
 from drkernel.config import ConfigError
 from drkernel.gym.reward import RewardConfig, check_reward, clip_speedup, reward
-from drkernel.verdict import Profile, ProfileRow, Speedup, Verdict
+from drkernel.verdict import Profile, ProfileRow, Verdict
+from verdicts import speedup_of, verdict_of
 
 
 def verdict(status="correct", speedup=None, low=None, coverage=None) -> Verdict:
-    interval = None
-    if speedup is not None:
-        interval = Speedup(value=speedup, low=low if low is not None else speedup, high=speedup, kind="modelled")
-    return Verdict(
-        status=status, task_id="t", candidate_sha256="0" * 64, device="sim:h200", speedup=interval, coverage=coverage
-    )
+    return verdict_of(status, speedup=None if speedup is None else speedup_of(speedup, low), coverage=coverage)
 
 
 def test_terms_of_a_correct_answer():

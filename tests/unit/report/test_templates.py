@@ -26,9 +26,9 @@ from drkernel.verdict import (
     ProfileRow,
     SandboxReport,
     Sizes,
-    Verdict,
 )
 from drkernel.view import VerdictView
+from verdicts import verdict_of
 
 EVIL = "</pre></td></title></style><script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
 TEMPLATES = [one for one in (resources.files("drkernel.report") / "templates").iterdir()]
@@ -48,10 +48,9 @@ class Tags(HTMLParser):
 def hostile():
     row = ProfileRow(name=EVIL, owner="custom", calls=2, seconds=1e-5, share=0.7, bound="memory", roofline=0.5)
     profile = Profile(device=EVIL, kind="modelled", total_seconds=2e-5, elapsed_seconds=2e-5, rows=(row,))
-    return Verdict(
-        status="hack",
+    return verdict_of(
+        "hack",
         task_id=EVIL,
-        candidate_sha256="0" * 64,
         device=EVIL,
         error=CandidateError(type=EVIL, message=EVIL, traceback=EVIL, line=1),
         correctness=Correctness(checked_calls=3, passed_calls=1, message=EVIL),
@@ -68,11 +67,8 @@ def hostile():
 
 
 def test_page_and_terminal_say_at_which_sizes_a_candidate_was_timed_and_checked():
-    verdict = Verdict(
-        status="correct",
-        task_id="t",
-        candidate_sha256="0" * 64,
-        device="sim:h200",
+    verdict = verdict_of(
+        "correct",
         checked_at=Sizes(changed={"BATCH": (4096, 4)}, inputs=("x float32[4, 8]",)),
         timed_at=Sizes(inputs=("x float32[4096, 8]",)),
     )
@@ -145,11 +141,8 @@ def test_figures_of_a_finding_are_short_and_a_wrong_answer_is_told_once():
     worst = Mismatch(
         output=0, index=(1, 2), actual=0.00963444, expected=0.00936495, tolerance=1e-4, wrong_fraction=0.057
     )
-    verdict = Verdict(
-        status="incorrect",
-        task_id="t",
-        candidate_sha256="0" * 64,
-        device="sim:h200",
+    verdict = verdict_of(
+        "incorrect",
         correctness=Correctness(checked_calls=1, passed_calls=0, message="output 0[1, 2] should be", mismatch=worst),
         findings=(Finding(kind="k", severity="bug", message="m", evidence={"rms_error": 5.1821631241924316e-05}),),
     )
@@ -185,7 +178,7 @@ def test_templates_trust_nothing_and_fetch_nothing():
 
 
 def test_a_page_holds_no_control_characters(tmp_path):
-    wild = Verdict(status="compile_error", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    wild = verdict_of("compile_error")
     text = page(wild, task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x9b\u202e\tc\r\n", profile=None)
     assert all(shown in text for shown in ("\\x00", "\\x1b", "\\x9b", "\\u202e")) and not CONTROLS.search(text)
 

@@ -8,8 +8,8 @@ import torch
 
 from drkernel.rl.data.teacher.problem import generate_problems
 from drkernel.rl.data.teacher.writer import can_have
-from drkernel.verdict import Speedup, Verdict
 from estimator_table import FACTS, FLAWS, QUESTIONS, Plan, Policy, Setting, World, plans_of, refilled, rows_of, train
+from verdicts import speedup_of, verdict_of
 
 torch.set_num_threads(1)
 SPEEDS = {None: 2.0, "partial": 1.3, "lazy": 1.05}
@@ -20,12 +20,9 @@ def verdict(plan, naive):
     right = plan.depth not in FLAWS or (plan.depth == "stale" and naive)
     status = "correct" if right else "hack" if plan.depth == "stale" else "incorrect"
     value = SPEEDS.get(plan.depth, 2.0) * (0.5 + (plan.size or 256) / 512)
-    return Verdict(
-        status=status,
-        task_id="t",
-        candidate_sha256="0" * 64,
-        device="sim:h200",
-        speedup=Speedup(value=value, low=value, high=value, kind="modelled") if right else None,
+    return verdict_of(
+        status,
+        speedup=speedup_of(value) if right else None,
         coverage={None: 1.0, "partial": 0.5, "lazy": 0.25}.get(plan.depth, 1.0) if right else None,
     )
 

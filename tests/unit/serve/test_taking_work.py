@@ -9,7 +9,7 @@ import pytest
 from drkernel.serve import service as group_commit
 from drkernel.serve.service import Writer
 from drkernel.serve.worker import Worker
-from drkernel.verdict import Verdict
+from verdicts import verdict_of
 
 
 def test_a_transaction_takes_a_bounded_number_of_operations():
@@ -28,7 +28,7 @@ def test_a_worker_warns_of_a_verdict_that_was_not_taken_and_of_no_other(recorded
             return {"recorded": recorded}
 
     worker = Worker(Client(), pool=None, name="w", slots=1)
-    verdict = Verdict(status="correct", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    verdict = verdict_of()
     with caplog.at_level(logging.WARNING):
         asyncio.run(worker._report("job", verdict))
     assert ("passed to another worker" in caplog.text) == (not recorded) and worker.done == recorded
