@@ -67,7 +67,8 @@ def plain(stats: Counts, held: float = 0.0, **options) -> KernelProfile:
     """A block that loads what the counts say in one go and does their arithmetic."""
     entries = stats.programs * stats.rounds
     vector = {unit: count for unit, count in stats.flops.items() if not unit.startswith("tensor_")}
-    lanes = tuple((unit, max(1, int(count / entries)), 1.0) for unit, count in vector.items() if unit != "fp32_dot")
+    arithmetic = {unit: count for unit, count in vector.items() if unit != "fp32_dot"}
+    lanes = tuple((unit, max(1, int(count / entries)), 1.0, None) for unit, count in arithmetic.items())
     dots = tuple(
         Dot(unit, count / entries, 128, 128 * 128) for unit, count in stats.flops.items() if unit.startswith("tensor_")
     )

@@ -15,9 +15,11 @@ from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from sweeps import shares
+from ttir_executor.lower.layouts import Tile
 from ttir_executor.results import LaunchStats
 
 CARDS = tuple(known_gpus())
+TILES = (None, Tile((32, 64)), Tile((64, 128), side=1, product=True), Tile((16, 64), beside=4, loads=True, again=4.0))
 UNITS = ("fp32", "int", "sfu", "fp64", "bf16")
 
 
@@ -46,7 +48,8 @@ def random_launch(rng: random.Random) -> Launch:
     for index in range(rng.randint(1, 3)):
         count = programs * 2 ** rng.uniform(0, 8)
         lanes = tuple(
-            (rng.choice(UNITS), 2 ** rng.randint(0, 14), rng.uniform(0.5, 40)) for _ in range(rng.randint(0, 4))
+            (rng.choice(UNITS), 2 ** rng.randint(0, 14), rng.uniform(0.5, 40), rng.choice(TILES))
+            for _ in range(rng.randint(0, 4))
         )
         sides = (rng.choice((16, 32, 64, 128)), rng.choice((16, 64, 256)))
         unit = rng.choice(("tensor_bf16", "tensor_fp64", "fp32_dot"))
@@ -66,7 +69,7 @@ def random_launch(rng: random.Random) -> Launch:
         besides = rng.uniform(0.0, held) if dots else None
         pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), besides))
         executed.append((index, count))
-        for unit, numel, per in lanes:
+        for unit, numel, per, _ in lanes:
             if unit not in ("int", "sfu"):
                 flops[unit] = flops.get(unit, 0.0) + numel * per * count
         for dot in dots:
@@ -146,7 +149,7 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
             launch, atomics=stats.atomics + 10, max_same_address_atomics=stats.max_same_address_atomics + 10
         ),
         "entries": with_stats(launch, executed=entered),
-        "instructions": with_block(launch, lanes=(*block.lanes, (rng.choice(UNITS), 64, 3.0))),
+        "instructions": with_block(launch, lanes=(*block.lanes, (rng.choice(UNITS), 64, 3.0, None))),
         "loads beside": with_block(launch, levels=(*[n * factor for n in block.levels[:1]], *block.levels[1:])),
         "a dependent load": with_block(launch, levels=(*block.levels, 4.0)),
         "reductions": with_block(launch, reductions=block.reductions + 1),
@@ -170,7 +173,9 @@ def test_more_is_never_faster(launches: list[Launch], places: list[int]) -> None
 
 def test_what_never_runs_does_not_count(launches: list[Launch]) -> None:
     for launch in launches[:300]:
-        dead = BlockProfile((("fp32", 4096, 9.0),), (1e6, 1e6), 3, 40.0, (Dot("tensor_bf16", 1e9, 64, 4096),), True)
+        dead = BlockProfile(
+            (("fp32", 4096, 9.0, None),), (1e6, 1e6), 3, 40.0, (Dot("tensor_bf16", 1e9, 64, 4096),), True
+        )
         profile = KernelProfile((*launch.profile.blocks, dead), (*launch.profile.pressure, BlockPressure()))
         assert replace(launch, profile=profile).cost() == launch.cost()
 

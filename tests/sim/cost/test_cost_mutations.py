@@ -9,6 +9,7 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.spec import get_spec
 
 
 @triton.jit
@@ -226,3 +227,27 @@ def test_an_operator_and_a_kernel_that_move_the_same_bytes_share_a_roof() -> Non
         relu_kernel[(1 << 14,)](x, out, BLOCK=1024)
         ideal = {row.owner: row.roofline * row.seconds for row in device.profile().rows}
         assert ideal["library"] == pytest.approx(ideal["custom"]) == pytest.approx((1 << 27) / 4.8e12)
+
+
+@triton.jit
+def outer_products_kernel(x, w, out, TIMES: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns = tl.arange(0, M), tl.arange(0, N)
+    total = tl.zeros([M, N], tl.float32)
+    for k in range(TIMES):
+        total += (
+            tl.load(w + k * M + rows, mask=rows < M - 1, other=0.0)[:, None] * tl.load(x + k * N + columns)[None, :]
+        )
+    tl.store(out + rows[:, None] * N + columns[None, :] * 2, total)
+
+
+def test_every_thread_loads_all_that_its_part_of_a_tile_takes() -> None:
+    """32 numbers along the rows of 32 x 64 are 16 scalar loads in each of 128 threads, with their addresses: ptxas 12.8
+    makes 112 instructions an iteration and warp (a convolution of NCHW, sm_80), 16 of them the multiply-adds."""
+    spec, programs, times = get_spec("a100"), 108 * 16, 400
+    with sim.device("a100", checks="off", data_free=DataFree()) as device:
+        x, w, out = (torch.zeros(1 << 20, device="cuda") for _ in range(3))
+        device.reset_counters()
+        outer_products_kernel[(programs,)](x, w, out, TIMES=times, M=32, N=64)
+        seconds = device.launches[0].seconds
+    warp_instructions = seconds * spec.clock_hz * spec.sm_count * 2 / (programs * 4 * times)
+    assert 85 < warp_instructions < 150

@@ -340,8 +340,8 @@ def helpers() -> str:
 # ---- sorting
 
 
-_MANTISSA_LEFT = 50
-"""bits of a double below two bits of its mantissa"""
+_MANTISSA_LEFT = 47
+"""bits of a double below five bits of its mantissa"""
 _ONE = 1023 << (52 - _MANTISSA_LEFT)
 """1.0 without those bits"""
 

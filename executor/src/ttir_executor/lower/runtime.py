@@ -86,8 +86,8 @@ class Ctx(IntEnum):
 
 SITE_WORDS = 2
 
-CLASSES = 256
-"""classes of programs: a quarter of an octave each"""
+CLASSES = 2048
+"""classes of programs: a thirty-second of an octave each"""
 
 
 class Status(IntEnum):

@@ -52,7 +52,7 @@ def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
     found = []
     for block, profile in zip(blocks, profile_of_text(ttir).blocks, strict=True):
         work: Counter[str] = Counter()
-        for unit, numel, count in profile.lanes:
+        for unit, numel, count, _ in profile.lanes:
             work[unit] += numel * count  # type: ignore[assignment]
         for dot in profile.dots:
             for unit in (dot.unit, PRODUCTS + dot.unit):

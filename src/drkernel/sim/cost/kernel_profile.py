@@ -16,11 +16,10 @@ from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import work_of
-from ttir_executor.lower.plan import blocks_of, is_index_like, walk
+from ttir_executor.lower.layouts import VECTOR_BYTES, Layouts, Tile, layouts_of, step
+from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
-VECTOR_BYTES = 16
-"""bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
 COMBINES = frozenset({"tt.reduce", "tt.scan"})
 _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
@@ -30,11 +29,14 @@ _PLAIN = frozenset(
     {"tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load", "tt.extern_elementwise",
      "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
 )  # fmt: skip
+_ADDRESSES_SHARE = 0.25
+"""arithmetic of addresses that is done once for a vector access, of what each element would take"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 
-Lanes = tuple[tuple[str, int, float], ...]
-"""(unit, elements of the block value, instructions for each element); a scalar has one element"""
+Lanes = tuple[str, int, float, Tile | None]
+"""(unit, elements of the block value, instructions for each element, tile that it is spread along); a scalar has one
+element"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Load:
 class BlockProfile:
     """One execution of one basic block."""
 
-    lanes: Lanes = ()
+    lanes: tuple[Lanes, ...] = ()
     levels: tuple[float, ...] = ()
     """bytes of the loads at each level: loads of one level overlap, each level waits for the one before"""
     reductions: float = 0.0
@@ -138,32 +140,15 @@ class _Reach:
 def profile_of(function: Function) -> KernelProfile:
     """Return the profile of a kernel; it depends on the parsed function alone."""
     blocks = blocks_of(function)
-    addresses = address_values(function)
+    layouts = layouts_of(function)
     numbers = {id(block): number for number, block in enumerate(blocks)}
-    profiles = tuple(_profile(block, addresses, numbers) for block in blocks)
+    profiles = tuple(_profile(block, layouts, numbers) for block in blocks)
     unknown = any(op.name in COMBINED and unknown_length(op.regions[0]) for op in walk(function.body))
     reason = "a function of a reduction, scan or map has a loop whose rounds are not constant" if unknown else ""
     return KernelProfile(profiles, block_pressure(function), reason)
 
 
 # ---- instructions
-
-
-def address_values(function: Function) -> set[int]:
-    """Index arithmetic that only ends in addresses and masks: done once for a vector access, not for each element."""
-    found: set[int] = set()
-    for op in reversed(walk(function.body)):
-        for value in op.results:
-            if value.uses and is_index_like(value) and all(_only_addresses(value, user, found) for user in value.uses):
-                found.add(id(value))
-    return found
-
-
-def _only_addresses(value: Value, user: Op, found: set[int]) -> bool:
-    if user.name in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
-        data = {"tt.load": (2,), "tt.store": (1,)}.get(user.name, (1, 2))
-        return all(operand is not value or k not in data for k, operand in enumerate(user.operands))
-    return bool(user.results) and all(id(result) in found for result in user.results)
 
 
 def _fused(op: Op) -> bool:
@@ -179,14 +164,21 @@ def _feeds_one_sum(op: Op | None) -> bool:
     return len(uses) == 1 and uses[0].name in ("arith.addf", "arith.subf")
 
 
-def lane_instructions(op: Op, addresses: set[int]) -> list[tuple[str, int, float]]:
+def lane_instructions(op: Op, layouts: Layouts) -> list[Lanes]:
     """Instructions of one operation, those inside a reduction's function included."""
+    tile = layouts.tiles.get(id(op.results[0])) if op.results and op.name not in COMBINED else None
+    if tile is not None and op.name == "tt.load":
+        tile = tile.of_load(_vector(op))
+    elif tile is not None and id(op.results[0]) in layouts.addresses:
+        tile = tile.of_load(1 / _ADDRESSES_SHARE)
+    return [(*each, tile) for each in _instructions_of(op, layouts)]
+
+
+def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     if op.name in COMBINED:
         return _combine_lanes(op)
     if op.name in ("tt.load", "tt.store"):
-        pointer = op.operands[0].type
-        vector = max(1, VECTOR_BYTES // max(1, elem_bytes(pointer.pointee or "i8")))
-        return [("int", pointer.numel, 3.0 / vector)]  # the access, its predicate, its address
+        return [("int", op.operands[0].type.numel, 3.0 / _vector(op))]  # the access, its predicate, its address
     if op.name.startswith("tt.atomic"):
         return [("int", op.operands[0].type.numel, 3.0)]
     if op.name == "tt.histogram":
@@ -198,8 +190,13 @@ def lane_instructions(op: Op, addresses: set[int]) -> list[tuple[str, int, float
     if not op.results or _fused(op):
         return []
     result = op.results[0].type
-    share = 0.25 if result.is_block and id(op.results[0]) in addresses else 1.0
+    share = _ADDRESSES_SHARE if result.is_block and id(op.results[0]) in layouts.addresses else 1.0
     return [(unit, result.numel, count * share) for unit, count in instructions(op).items()]
+
+
+def _vector(op: Op) -> int:
+    """Elements of a vector access."""
+    return max(1, VECTOR_BYTES // max(1, _item(op)))
 
 
 def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
@@ -277,26 +274,26 @@ def dot_of(op: Op, chained: bool = False) -> Dot:
     return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained)
 
 
-def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
+def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> BlockProfile:
     levels: list[float] = []
     stages, pipelined = _pipelining(block)
     leading = _leading_to_products(block)
     chained = any(op.name == "tt.dot" and id(op) in leading for op in block.ops)
-    lanes: Counter[tuple[str, int]] = Counter()
+    lanes: Counter[tuple[str, int, Tile | None]] = Counter()
     dots: list[Dot] = []
     last = _Reach()
     level_of: dict[int, int] = {}
     for op, after in steps_of(block, levels):
         if op.name == "tt.load":
             level_of[op.number] = after.level - 1
-        for unit, numel, count in lane_instructions(op, addresses):
-            lanes[unit, numel] += count  # type: ignore[assignment]
+        for unit, numel, count, tile in lane_instructions(op, layouts):
+            lanes[unit, numel, tile] += count  # type: ignore[assignment]
         if op.name == "tt.dot":
             dots.append(dot_of(op, chained))
         last = last.beside(after)
     loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
-        lanes=tuple((unit, numel, float(count)) for (unit, numel), count in lanes.items()),
+        lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
         levels=tuple(levels),
         loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
         stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
@@ -325,46 +322,7 @@ def _crossed(value: Value, axis: int) -> bool:
         op = op.operands[0].op
     if op is None or op.name != "tt.load" or len(op.operands[0].type.shape or ()) != 2:
         return False
-    return _step(op.operands[0], 2 + axis) == "other" and _step(op.operands[0], -axis - 1) == "beside"
-
-
-def _step(value: Value, axis: int, steps: int = 48) -> str:
-    """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
-    shape, op = value.type.shape, value.op
-    if not shape or shape[axis] == 1:
-        return "same"
-    axis %= len(shape)
-    if steps == 0:
-        return "other"
-    if op is None:
-        start = _start(value)
-        return _step(start, axis, steps - 1) if start is not None else "other"
-    if op.name == "tt.make_range":
-        return "beside"
-    if op.name in ("tt.splat", "arith.constant"):
-        return "same"
-    if op.name == "tt.expand_dims":
-        new = int(op.attrs.get("axis", "0"))
-        return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1)
-    kinds = [_step(operand, axis, steps - 1) for operand in op.operands]
-    if all(kind == "same" for kind in kinds):
-        return "same"
-    if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
-        return kinds[0]
-    if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
-        return "beside"
-    return "other"
-
-
-def _start(value: Value) -> Value | None:
-    """The value that a loop's argument has before the loop."""
-    for user in value.uses:
-        block, loop = user.block, user.block.parent if user.block is not None else None
-        if block is not None and loop is not None and loop.name == "scf.for":
-            for place, argument in enumerate(block.args[1:]):
-                if argument is value and 3 + place < len(loop.operands):
-                    return loop.operands[3 + place]
-    return None
+    return step(op.operands[0], 2 + axis) == "other" and step(op.operands[0], -axis - 1) == "beside"
 
 
 def steps_of(block: BasicBlock, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:
@@ -408,7 +366,7 @@ def _vector_of(op: Op) -> float:
     """Neighbouring updates of an atomic that go together: sums of side-by-side fp32 (v4) and 16-bit floats (v8)."""
     pointer = op.operands[0]
     width = {"f32": 4.0, "f16": 8.0, "bf16": 8.0}.get(pointer.type.pointee or "", 1.0)
-    beside = op.attrs.get("word0") == "fadd" and _step(pointer, -1) == "beside"
+    beside = op.attrs.get("word0") == "fadd" and step(pointer, -1) == "beside"
     return width if beside and pointer.type.numel >= 128 else 1.0
 
 

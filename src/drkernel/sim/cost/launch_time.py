@@ -29,6 +29,7 @@ from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
+from ttir_executor.lower.layouts import lanes_of
 
 if TYPE_CHECKING:
     from ttir_executor.compiled import LaunchStats
@@ -317,16 +318,12 @@ def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -
 # ---- arithmetic
 
 
-def padded(numel: int, threads: int) -> float:
-    """Lanes that execute an operation on a block: every thread takes part, however small the block."""
-    return float(-(-numel // threads) * threads)
-
-
 def _block_lanes(block: BlockProfile, threads: int, spec: GPUSpec) -> Counter[str]:
     lanes: Counter[str] = Counter()
     copies = {dot.elements: dot_copies(dot, threads, spec) for dot in block.dots}
-    for unit, numel, count in block.lanes:
-        lanes[unit] += padded(numel, threads) * count * copies.get(numel, 1.0)  # type: ignore[assignment]
+    for unit, numel, count, tile in block.lanes:
+        held = lanes_of(numel, tile, threads)
+        lanes[unit] += held * count * copies.get(numel, 1.0)  # type: ignore[assignment]
     return lanes
 
 

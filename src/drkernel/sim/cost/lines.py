@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from drkernel.sim.cost.kernel_profile import (
     COMBINES,
     BlockProfile,
-    address_values,
     dot_of,
     lane_instructions,
     steps_of,
@@ -26,7 +25,6 @@ from drkernel.sim.cost.launch_time import (
     SHUFFLE_CYCLES,
     THREAD_BYTES_AHEAD,
     dot_rate,
-    padded,
 )
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.spec import GPUSpec
@@ -35,6 +33,7 @@ from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.combine import COMBINED, count_combined
 from ttir_executor.lower.dot import count_products
+from ttir_executor.lower.layouts import Layouts, lanes_of, layouts_of
 from ttir_executor.lower.plan import blocks_of
 from ttir_executor.results import LaunchStats
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, elem_bytes
@@ -125,7 +124,7 @@ def source_lines(
 def _tally(
     function: Function, blocks: tuple[BlockProfile, ...], stats: LaunchStats, threads: int, spec: GPUSpec
 ) -> _Tally:
-    tally, addresses, executed = _Tally(), address_values(function), dict(stats.executed)
+    tally, layouts, executed = _Tally(), layouts_of(function), dict(stats.executed)
     beyond = {number: rest for number, *rest in stats.sites}
     for index, block in enumerate(blocks_of(function)):
         times = executed.get(index, 0.0)
@@ -134,14 +133,14 @@ def _tally(
         tally.serial |= blocks[index].serial
         for op in block.ops:
             place = (op.loc, op.callers)
-            for unit, numel, count in lane_instructions(op, addresses):
-                tally.issue[place] += times * count * padded(numel, threads) / unit_rate(unit, spec)
+            for unit, numel, count, tile in lane_instructions(op, layouts):
+                tally.issue[place] += times * count * lanes_of(numel, tile, threads) / unit_rate(unit, spec)
             if op.name in ("tt.load", "tt.store"):
                 tally.accesses.append(_access(op, place, times, *beyond.get(op.number, (-1, 0.0, 0.0))))
             elif op.name.startswith("tt.atomic"):
                 tally.atomics[place] += times * op.operands[0].type.numel
             _count(tally, op, place, times, threads, spec)
-        for place, latency in _chain_of(block, blocks[index], addresses, threads, spec):
+        for place, latency in _chain_of(block, blocks[index], layouts, threads, spec):
             tally.chains[place] += latency * times / max(1, stats.programs)
     return tally
 
@@ -172,7 +171,7 @@ def _count(tally: _Tally, op: Op, place: Place, times: float, threads: int, spec
 
 
 def _chain_of(
-    block: BasicBlock, profile: BlockProfile, addresses: set[int], threads: int, spec: GPUSpec
+    block: BasicBlock, profile: BlockProfile, layouts: Layouts, threads: int, spec: GPUSpec
 ) -> Iterator[tuple[Place, float]]:
     """The latency of one execution of a block by its operations: the loads of a level share its rounds."""
     ahead = max(1, (profile.stages or 2) - 1) if profile.pipelined else 1
@@ -185,7 +184,8 @@ def _chain_of(
         elif op.name in COMBINES:
             yield place, _SWITCHES * SHUFFLE_CYCLES / spec.clock_hz
         elif op.name != "tt.load":
-            lanes = sum(padded(n, threads) * c / unit_rate(u, spec) for u, n, c in lane_instructions(op, addresses))
+            each = lane_instructions(op, layouts)
+            lanes = sum(lanes_of(n, tile, threads) * c / unit_rate(u, spec) for u, n, c, tile in each)
             yield place, max(lanes * spec.sm_count, DEPENDENT_CYCLES / spec.clock_hz if lanes else 0.0)
 
 

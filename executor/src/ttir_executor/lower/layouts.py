@@ -1,0 +1,243 @@
+"""How Triton spreads a kernel's values over the threads of a program, as far as instructions depend on it.
+
+Every thread takes part in what is done to a block. A block of one dimension that is spread along a side of a tile lies
+in the threads as that tile does (Triton's ``slice`` layouts): each thread holds all elements of its part of the tile,
+so that neighbours do the same work, and loads of fewer elements than threads are made by every holder
+(``isExpensiveLoadOrStore``, ``remove-layout-conversions`` of Triton 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ttir_executor.lower.dot import work_of
+from ttir_executor.lower.plan import is_index_like, walk
+from ttir_executor.ttir.ir import Function, Op, Value, elem_bytes
+
+VECTOR_BYTES = 16
+"""bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
+Group = tuple[int, ...]
+"""a value's identity, and its shape"""
+_ELEMENTWISE = ("arith.", "math.", "tt.fp_to_fp", "tt.addptr", "tt.extern_elementwise", "tt.clampf", "tt.bitcast")
+_ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw")
+
+
+def lanes_of(numel: int, tile: Tile | None, threads: int) -> float:
+    """Lanes that execute an operation on a block: every thread takes part, however small the block."""
+    once = float(-(-numel // threads) * threads)
+    return once if tile is None else max(once, tile.lanes(numel, threads))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of two dimensions, along one side of which a value of one is spread."""
+
+    shape: tuple[int, int]
+    side: int = 0
+    """of the tile that the value's elements lie along"""
+    product: bool = False
+    """a product on tensor cores made it"""
+    fast: int = 1
+    """the side along which lanes lie first"""
+    beside: int = 1
+    """elements along that side which a thread holds side by side"""
+    loads: bool = False
+    """the operation loads the value; from as many elements as threads on it is loaded once"""
+    again: float = 1.0
+    """instructions of an element where it is spread, over those where it is not"""
+
+    def lanes(self, numel: int, threads: int) -> float:
+        """Lanes that an operation on the value takes where it is spread."""
+        return 0.0 if self.loads and numel >= threads else threads * self._held(threads) * self.again
+
+    def of_load(self, vector: float) -> Tile:
+        """The same for a load, or its addresses, of so many elements at a time where it is not spread."""
+        alone = self.side != self.fast or self.product
+        return replace(self, loads=True, again=vector / (1 if alone else min(self.beside, vector)))
+
+    def _held(self, threads: int) -> float:
+        """Elements along the side that one thread holds."""
+        warps = max(1, threads // 32)
+        if self.product:  # rows of 8 lanes, all warps along them as far as there are rows
+            along = max(1, min(warps, self.shape[0] // 16))
+            return self.shape[0] / (8 * along) if self.side == 0 else self.shape[1] / (4 * max(1, warps // along))
+        fast, slow = self.shape[self.fast], self.shape[1 - self.fast]
+        each = max(1, min(self.beside, fast, fast * slow // threads))
+        lanes = max(1, min(32, fast // each))
+        beside = max(1, min(warps, fast // (each * lanes)))
+        if self.side == self.fast:
+            return max(1.0, fast / (lanes * beside))
+        return max(1.0, slow / (32 // lanes * (warps // beside)))
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What is known of the values of a kernel, by identity."""
+
+    addresses: frozenset[int]
+    """index arithmetic that only ends in addresses and masks"""
+    tiles: dict[int, Tile]
+    """values that are spread along a tile"""
+
+
+def layouts_of(function: Function) -> Layouts:
+    """Return the layouts of a kernel's values."""
+    ops = walk(function.body)
+    return Layouts(frozenset(_address_values(ops)), _tiles(ops))
+
+
+def _address_values(ops: list[Op]) -> set[int]:
+    """Index arithmetic that only ends in addresses and masks: done once for a vector access, not for each element."""
+    found: set[int] = set()
+    for op in reversed(ops):
+        for value in op.results:
+            if value.uses and is_index_like(value) and all(_only_addresses(value, user, found) for user in value.uses):
+                found.add(id(value))
+    return found
+
+
+def _only_addresses(value: Value, user: Op, found: set[int]) -> bool:
+    if user.name in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
+        data = {"tt.load": (2,), "tt.store": (1,)}.get(user.name, (1, 2))
+        return all(operand is not value or k not in data for k, operand in enumerate(user.operands))
+    return bool(user.results) and all(id(result) in found for result in user.results)
+
+
+# ---- tiles
+
+
+def _tiles(ops: list[Op]) -> dict[int, Tile]:
+    together = _Groups()
+    for op in ops:
+        together.join([*op.operands, *op.results] if op.name.startswith(_ELEMENTWISE + _ACCESSES) else [])
+        if op.name == "scf.for":
+            body = op.regions[0].blocks[0]
+            for carried in zip(body.args[1:], op.operands[3:], body.ops[-1].operands, op.results, strict=False):
+                together.join(carried)
+    layouts: dict[Group, Tile] = {}
+    for op in ops:
+        for value, asked in _seen_in(op):
+            key = together.of(value)
+            if key not in layouts or (asked.product, asked.beside) > (layouts[key].product, layouts[key].beside):
+                layouts[key] = asked
+
+    def tile(value: Value, side: int) -> Tile:
+        shape = value.type.shape or (1, 1)
+        return replace(layouts.get(together.of(value), Tile((shape[0], shape[1]))), side=side)
+
+    sides: dict[Group, Tile] = {}  # by group of values that are one element wide
+    found: dict[int, Tile] = {}
+    for op in ops:
+        if op.name == "tt.broadcast" and _rank(op.results[0]) == 2 and op.operands[0].type.numel > 1:
+            side = int((op.operands[0].type.shape or (1, 1))[0] == 1)
+            sides.setdefault(together.of(op.operands[0]), tile(op.results[0], side))
+        if op.name == "tt.reduce" and _rank(op.operands[0]) == 2:
+            _spread(op.results, tile(op.operands[0], 1 - int(op.attrs.get("axis", "0"))), found, forwards=True)
+    for op in ops:
+        narrow = op.results[0] if op.results and _rank(op.results[0]) == 2 else None
+        along = sides.get(together.of(narrow)) if narrow is not None else None
+        if narrow is not None and along is not None:
+            found[id(narrow)] = along
+            _spread(op.operands if op.name == "tt.expand_dims" else (), along, found)
+    return found
+
+
+class _Groups:
+    """Values of one shape that lie alike, as element-wise operations and loops join them."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Group, Group] = {}
+
+    def of(self, value: Value) -> Group:
+        """The name of a value's group."""
+        key: Group = (id(value), *(value.type.shape or ()))
+        while (above := self._parent.get(key, key)) != key:
+            self._parent[key] = self._parent.get(above, above)
+            key = above
+        return key
+
+    def join(self, values: Iterable[Value]) -> None:
+        """Put values into one group, those of one shape each."""
+        first: dict[Group, Group] = {}
+        for value in values:
+            if len(value.type.shape or ()) == 2:
+                key = self.of(value)
+                self._parent[key] = first.setdefault(key[1:], key)
+
+
+def _seen_in(op: Op) -> Iterable[tuple[Value, Tile]]:
+    """The layouts that an operation asks for: a product's, or that of an access whose elements lie side by side."""
+    result = op.results[0] if op.results else op.operands[0] if op.operands else None
+    if result is None or _rank(result) != 2:
+        return
+    rows, columns = result.type.shape or (1, 1)
+    if op.name == "tt.dot" and work_of(op)[0].startswith("tensor_"):
+        yield result, Tile((rows, columns), product=True)
+    if op.name in _ACCESSES:
+        side = next((side for side in (1, 0) if step(op.operands[0], side) == "beside"), None)
+        if side is not None:
+            beside = VECTOR_BYTES // max(1, elem_bytes(op.operands[0].type.pointee or "i8"))
+            yield op.operands[0], Tile((rows, columns), fast=side, beside=max(1, beside))
+
+
+def _spread(values: Iterable[Value], tile: Tile, found: dict[int, Tile], forwards: bool = False) -> None:
+    """Note the values of one dimension that given ones are made of, or ``forwards`` what is made of them."""
+    ahead = [value for value in values if _rank(value) == 1]
+    while ahead:
+        value = ahead.pop()
+        if id(value) in found:
+            continue
+        found[id(value)] = tile
+        if forwards:
+            near = [each for user in value.uses if user.name.startswith(_ELEMENTWISE) for each in user.results]
+        else:
+            op = value.op
+            near = op.operands if op is not None and op.name.startswith((*_ELEMENTWISE, "tt.load")) else []
+        ahead += [each for each in near if each.type.shape == value.type.shape]
+
+
+def _rank(value: Value) -> int:
+    return len(value.type.shape or ())
+
+
+# ---- addresses
+
+
+def step(value: Value, axis: int, steps: int = 48) -> str:
+    """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
+    shape, op = value.type.shape, value.op
+    if not shape or shape[axis] == 1:
+        return "same"
+    axis %= len(shape)
+    if steps == 0:
+        return "other"
+    if op is None:
+        start = _start(value)
+        return step(start, axis, steps - 1) if start is not None else "other"
+    if op.name == "tt.make_range":
+        return "beside"
+    if op.name in ("tt.splat", "arith.constant"):
+        return "same"
+    if op.name == "tt.expand_dims":
+        new = int(op.attrs.get("axis", "0"))
+        return "same" if axis == new else step(op.operands[0], axis - (axis > new), steps - 1)
+    kinds = [step(operand, axis, steps - 1) for operand in op.operands]
+    if all(kind == "same" for kind in kinds):
+        return "same"
+    if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
+        return kinds[0]
+    if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
+        return "beside"
+    return "other"
+
+
+def _start(value: Value) -> Value | None:
+    """The value that a loop's argument has before the loop."""
+    for user in value.uses:
+        block, loop = user.block, user.block.parent if user.block is not None else None
+        if block is not None and loop is not None and loop.name == "scf.for":
+            for place, argument in enumerate(block.args[1:]):
+                if argument is value and 3 + place < len(loop.operands):
+                    return loop.operands[3 + place]
+    return None
