@@ -366,22 +366,16 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
     names = side.reference.argument_names()
     for name, larger in _larger_parts(side, inputs, names):
         instance, given = side.instance, list(inputs)
-        if name in side.pairs.values():
-            instance = side.problem.instance(side.build_seed)
-            instance.model.load_state_dict(side.instance.state_dict() | {name: larger})
-            instance.model.train(side.instance.model.training)
-        elif name in names[: len(given)]:
+        if name in names[: len(given)]:
             given[names.index(name)] = larger
         else:
-            continue
+            instance = side.problem.instance(side.build_seed)
+            instance.model.load_state_dict(side.instance.state_dict() | {name: larger})
         try:
-            oracle = instance.oracle(given)
-            state = instance.state_dict()
-            if not usable(oracle):
-                continue
+            oracle, state = instance.oracle(given), instance.state_dict()
             if side.pairs:
                 checker.session.load_state({theirs: state[mine] for theirs, mine in side.pairs.items()})
-            if wrong_answer(checker, ReferenceCall(given, oracle, "declared", 1.0)) is not None:
+            if usable(oracle) and wrong_answer(checker, ReferenceCall(given, oracle, "declared", 1.0)) is not None:
                 found.append(name)
         except TaskError:
             continue
@@ -399,10 +393,10 @@ def _larger_parts(side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str
     slopes: dict[str, torch.Tensor] = {}
     with _condemning_nobody():
         slopes = _slopes(side.instance, inputs, names)
-    values = {**side.instance.state_dict(), **dict(zip(names, inputs, strict=False))}
-    parts = {name: (slope * values[name]).abs() for name, slope in slopes.items()}
-    some = [part[part > 0] for part in parts.values() if bool((part > 0).any())]
-    usual = max((float(part.median()) for part in some), default=0.0)
+    values = {name: value for name, value in side.instance.state_dict().items() if name in side.pairs.values()}
+    values |= dict(zip(names, inputs, strict=False))
+    parts = {name: (slope * values[name]).abs() for name, slope in slopes.items() if name in values}
+    usual = max((float(part[part > 0].median()) for part in parts.values() if bool((part > 0).any())), default=0.0)
     found = []
     for name, part in parts.items():
         small = (part > 0) & (part < SMALL_PART * side.rule.rtol * usual)

@@ -216,8 +216,8 @@ def _adds_sheets(launched: Launched) -> bool:
 
 
 def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
-    """A program does as much work, and not by visiting more pieces with less work for each."""
-    here, there = launched.per_program(unit), before.per_program(unit)
+    """A program does as much work as one that worked, and not by visiting more pieces with less work for each."""
+    here, there = launched.per_program(unit), before.per_program(unit) * before.spread(unit)
     if not _as_often(launched, before, unit):
         return False
     if here >= SLACK * there or unit != WHOLE:
@@ -234,7 +234,14 @@ def _as_often(launched: Launched, before: Launched, unit: str) -> bool:
     left = kept(before.blocks, launched.entered, launched.programs, before.entered, before.programs, unit)
     if left < SLACK:
         return False
+    if unit == LOADED and _beside_stores(launched) < SLACK * min(1.0, _beside_stores(before)):
+        return False
     return unit not in (LOADED, STORED) or launched.unmasked(unit) >= SLACK * before.unmasked(unit)
+
+
+def _beside_stores(launched: Launched) -> float:
+    """The share of loads that masks let through over that of stores: a program beyond the end does neither."""
+    return launched.unmasked(LOADED) / max(TRIFLE, launched.unmasked(STORED))
 
 
 def _slack(own: OwnCall, one: Exercise) -> float:

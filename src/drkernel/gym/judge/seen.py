@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
@@ -184,6 +185,14 @@ class Launched:
     """the basic blocks of the kernel's text"""
     entered: dict[int, float]
     """executions of each block, over all programs"""
+    alike: tuple[tuple[float, tuple[tuple[int, float], ...]], ...]
+    """programs of like work, as in ``LaunchStats.classes``, of all launches"""
+
+    def spread(self, unit: str) -> float:
+        """The mean square of work over the square of its mean: 1 where all programs do as much, 4 where one in four."""
+        parts = [(count, asked(self.blocks, dict(entered), unit)) for count, entered in self.alike]
+        whole = sum(done for _, done in parts)
+        return self.programs * sum(done * done / count for count, done in parts) / whole**2 if whole else 1.0
 
     def per_program(self, unit: str) -> float:
         """The mean work of a program."""
@@ -397,8 +406,9 @@ def _together(
     of: dict[str, dict[int, float]] = {}
     into: dict[str, dict[int, float]] = {}
     entered: Counter[int] = Counter()
-    between, sheets = 0.0, True
+    between, sheets, alike = 0.0, True, list[Any]()
     for launch, _ in group:
+        alike += launch.stats.classes or [(launch.stats.programs, launch.stats.executed)]
         work.update(work_of(launch))
         entered.update(dict(launch.stats.executed))
         for storage, bytes_read, bytes_written in launch.stats.footprint:
@@ -426,6 +436,7 @@ def _together(
         sheets,
         blocks_in(group[0][0].ttir),
         dict(entered),
+        tuple(alike),
     )
 
 

@@ -1,0 +1,13 @@
+# precision: fp32
+SIZE = 8192
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(4):
+            x = torch.cos(x) * 1.5
+        return x
+
+
+def get_inputs():
+    return [torch.randn(SIZE, SIZE)]
