@@ -253,6 +253,47 @@ def test_launch_hooks_of_the_runtime(dev):
     assert seen == [("enter", "add_kernel"), ("exit", "add_kernel")]
 
 
+def test_load_hooks_of_the_runtime_once_a_kernel(dev):
+    from triton import knobs
+
+    seen = []
+
+    @triton.jit
+    def empty_kernel():
+        pass
+
+    def note(module, function, name, group, digest):
+        seen.append((name, digest))
+
+    hooks = (knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook)
+    for hook in hooks:
+        hook.add(note)
+    try:
+        empty_kernel[(2,)]()
+        empty_kernel[(3,)]()
+    finally:
+        for hook in hooks:
+            hook.remove(note)
+    assert [name for name, _ in seen] == ["empty_kernel"] * 2 and len(set(seen)) == 1
+
+
+FACTOR = tl.constexpr(2)
+
+
+@triton.jit
+def factor_kernel(out):
+    tl.store(out, FACTOR)
+
+
+def test_a_kernel_is_refused_when_a_global_value_that_it_used_has_changed(dev, monkeypatch):
+    out = torch.zeros(1, device="cuda")
+    factor_kernel[(1,)](out)
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(3))
+    with pytest.raises(RuntimeError, match="FACTOR has changed"):
+        factor_kernel[(1,)](out)
+    assert out.item() == 2
+
+
 def test_do_bench_gives_modelled_milliseconds(dev):
     x, y, out = operands(1 << 16)
     call = partial(add_kernel[(64,)], x, y, out, 1 << 16, BLOCK=1024)

@@ -211,6 +211,7 @@ class SimKernel:
     """
 
     def __init__(self, src: Any, target: Any, options: Any):
+        src.hash()  # Triton notes the global values that went into the kernel, and refuses to launch when they change
         text, makes_descriptors = front_end(src, target, options)
         self.src = src
         self.name = _name_in(text) or src.name
@@ -222,6 +223,7 @@ class SimKernel:
         self.function = None
         self.packed_metadata = None
         self._resources: tuple[int, int, int] | None = None
+        self._is_loaded = False
         fn = getattr(src, "fn", None)
         self._identity = f"{src.path}@{self.hash[:12]}" if fn is None else _identity(fn)
         self._num_warps, self._num_stages = int(options.num_warps), int(options.num_stages)
@@ -257,7 +259,16 @@ class SimKernel:
         return self._resources
 
     def _init_handles(self) -> None:
-        """Do nothing: Triton loads the binary here, but there is none, and resources are computed on request."""
+        """Call the hooks around Triton's loading of a binary, once; there is none, and resources are computed on
+        request."""
+        from triton import knobs
+
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        for hook in (knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook):
+            if _hooked(hook):
+                hook(None, self.function, self.name, self.metadata_group, self.hash)
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
         """Return the metadata passed to launch hooks; None if there are no hooks."""
@@ -279,6 +290,7 @@ class SimKernel:
     ) -> None:  # fmt: skip
         """Launch on the active device, with the arguments of Triton's own launchers."""
         driver = _active_driver()
+        self._init_handles()
         if self._threads > MAX_THREADS:
             from triton.runtime.errors import OutOfResources
 
