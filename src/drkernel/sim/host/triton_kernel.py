@@ -211,7 +211,8 @@ class SimKernel:
     """
 
     def __init__(self, src: Any, target: Any, options: Any):
-        src.hash()  # Triton notes the global values that went into the kernel, and refuses to launch when they change
+        if hasattr(src, "fn"):
+            src.hash()  # notes the global values that go into the kernel: Triton refuses launches when they change
         text, makes_descriptors = front_end(src, target, options)
         self.src = src
         self.name = _name_in(text) or src.name
