@@ -303,7 +303,7 @@ def main() -> None:
     page = [
         "# The quickstart over seeds",
         "",
-        "What does RL gain in a quarter of an hour on two cores? "
+        "What does RL gain in ten minutes on two cores? "
         f"**{gain} points of held-out fast_1.2 over {len(runs)} seed(s)** (mean and 95% t-interval).",
         "",
         f"`python benchmarks/quickstart_seeds.py {' '.join(run.name for run in runs)}` on runs of "
