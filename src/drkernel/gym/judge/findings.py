@@ -266,7 +266,6 @@ def other_call(kind: str, asked: bool, what: str, message: str | None) -> Findin
         kind=kind,
         severity="bug" if asked else "note",
         message=f"{what}: {message}",
-        evidence={"asked_for": asked},
     )
 
 
