@@ -251,3 +251,58 @@ def test_every_thread_loads_all_that_its_part_of_a_tile_takes() -> None:
         seconds = device.launches[0].seconds
     warp_instructions = seconds * spec.clock_hz * spec.sm_count * 2 / (programs * 4 * times)
     assert 85 < warp_instructions < 150
+
+
+@triton.jit
+def scaled_products_kernel(a, b, s, out, TIMES: tl.constexpr, BYTES: tl.constexpr, FORMAT: tl.constexpr):
+    """Products of 128 x 128 x 128 in a microscaling format, or in bf16."""
+    m, k, blocks = tl.arange(0, 128), tl.arange(0, BYTES), tl.arange(0, 4)
+    total = tl.zeros([128, 128], tl.float32)
+    for _ in range(TIMES):
+        left, right = tl.load(a + m[:, None] * BYTES + k[None]), tl.load(b + k[:, None] * 128 + m[None])
+        if FORMAT == "bf16":
+            total = tl.dot(left, right, total)
+        else:
+            scales = tl.load(s + m[:, None] * 4 + blocks[None])
+            total = tl.dot_scaled(left, scales, FORMAT, right, scales, FORMAT, total)
+    tl.store(out + m[:, None] * 128 + m[None], total)
+
+
+def test_products_of_microscaling_formats_go_by_the_units_that_a_card_has() -> None:
+    times = {}
+    for card in ("b200", "h100", "a100"):
+        with sim.device(card, checks="off", data_free=DataFree()) as device:
+            scales, out = torch.zeros(512, dtype=torch.uint8, device="cuda"), torch.zeros(128 * 128, device="cuda")
+            for kind, dtype, nbytes in (
+                ("e2m1", torch.uint8, 64), ("e5m2", torch.float8_e5m2, 128), ("bf16", torch.bfloat16, 128),
+            ):  # fmt: skip
+                x = torch.empty(128 * 128, dtype=dtype, device="cuda")
+                device.reset_counters()
+                scaled_products_kernel[(2000,)](x, x, scales, out, 500, nbytes, kind)
+                times[card, kind] = device.launches[-1].seconds
+    assert times["b200", "e2m1"] < times["b200", "e5m2"] < times["b200", "bf16"]
+    for card in ("h100", "a100"):  # widened first, by instructions of their own
+        assert times[card, "bf16"] < times[card, "e2m1"] == pytest.approx(times[card, "e5m2"], rel=0.1)
+
+
+@triton.jit
+def staged_kernel(a, b, out, LENGTH: tl.constexpr, OWN: tl.constexpr):
+    m, k = tl.arange(0, 64), tl.arange(0, 32)
+    total = tl.zeros([64, 64], tl.float32)
+    for step in tl.range(0, LENGTH, 32, num_stages=OWN):
+        left = tl.load(a + m[:, None] * LENGTH + (step + k)[None])
+        total = tl.dot(left, tl.load(b + (step + k)[:, None] * 64 + m[None]), total)
+    tl.store(out + m[:, None] * 64 + m[None], total)
+
+
+def test_a_loops_own_stages_are_worth_what_the_launchs_are() -> None:
+    with sim.device("h100", checks="off", data_free=DataFree()) as device:
+        a, b = (torch.zeros(64 * 8192, dtype=torch.float16, device="cuda") for _ in range(2))
+        out = torch.zeros(64 * 64, device="cuda")
+        device.reset_counters()
+        for stages in (1, 2, 4):
+            staged_kernel[(8,)](a, b, out, 8192, stages)
+            staged_kernel[(8,)](a, b, out, 8192, None, num_stages=stages)
+        own, launched = ([launch.seconds for launch in device.launches][k::2] for k in (0, 1))
+    assert own == pytest.approx(launched, rel=0.01)
+    assert own[2] < own[1]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ttir_executor.lower.function import Lowering
 
 
+PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 _COLUMNS = 4
 """register block: rows x (columns strips); 24 accumulators of 32 vector registers"""
 
@@ -88,14 +89,22 @@ def _accumulator(op: Op, a: Type, result: Type) -> str:
 
 
 def count_products(cost: BlockCost, op: Op) -> None:
-    """Add the multiplications and additions of a ``tt.dot``, by the unit that does them."""
+    """Add the multiplications and additions of a product, by the unit that does them."""
     unit, operations = work_of(op)
     cost.flops[unit] += int(operations)
 
 
 def work_of(op: Op) -> tuple[str, float]:
-    """(unit, operations) of one ``tt.dot``: a multiplication and an addition for each product."""
+    """(unit, operations) of one product: a multiplication and an addition for each.
+
+    Those of microscaling formats go by the wider operand; two of four bits are the unit ``tensor_fp4``.
+    """
     products = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1]
+    if op.name == "tt.dot_scaled":
+        formats = [op.attrs["lhs"], op.attrs["rhs"]]
+        packed = 2 if formats[0] == "e2m1" and op.attrs["lhs_k_pack"] == "true" else 1
+        units = {"bf16": "tensor_bf16", "fp16": "tensor_fp16", "e4m3": "tensor_fp8", "e5m2": "tensor_fp8"}
+        return next((unit for name, unit in units.items() if name in formats), "tensor_fp4"), 2.0 * products * packed
     elem = op.operands[0].type.elem
     precision = op.attrs.get("inputPrecision", "ieee")
     if elem == "f32":
@@ -107,6 +116,11 @@ def work_of(op: Op) -> tuple[str, float]:
             elem, "tensor_fp8"
         )
     return unit, 2.0 * products * factor
+
+
+def factors_of(op: Op) -> tuple[Value, Value]:
+    """The two operands of a product, without their scales."""
+    return op.operands[0], op.operands[2 if op.attrs.get("lhs_scaled") == "true" else 1]
 
 
 def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
@@ -266,21 +280,12 @@ def dot_scaled(low: Lowering, op: Op) -> None:
     result = op.results[0]
     if result.type.elem != "f32":
         raise UnsupportedTTIR(f"a scaled dot into {result.type.elem}", op.loc)
-    count_scaled_products(low.cost, op)
+    count_products(low.cost, op)
     rank = len(result.type.shape or ())
     operands = iter(op.operands)
     left = _scaled_operand(low, op, "lhs", operands, rank - 1)
     right = _scaled_operand(low, op, "rhs", operands, rank - 2)
     multiply(low, op, left, right, next(operands))
-
-
-def count_scaled_products(cost: BlockCost, op: Op) -> None:
-    """Add the multiplications and additions, by the unit that does them."""
-    packed = 2 if op.attrs["lhs"] == "e2m1" and op.attrs["lhs_k_pack"] == "true" else 1
-    products = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1] * packed
-    formats = {op.attrs["lhs"], op.attrs["rhs"]}
-    unit = "tensor_bf16" if "bf16" in formats else "tensor_fp16" if "fp16" in formats else "tensor_fp8"
-    cost.flops[unit] += 2 * products
 
 
 def _scaled_operand(low: Lowering, op: Op, side: str, operands, axis: int) -> Buffer:  # type: ignore[no-untyped-def]

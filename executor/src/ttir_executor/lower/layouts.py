@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ttir_executor.lower.dot import work_of
+from ttir_executor.lower.dot import PRODUCTS, work_of
 from ttir_executor.lower.plan import is_index_like, walk
 from ttir_executor.ttir.ir import Function, Op, Value, elem_bytes
 
@@ -172,7 +172,7 @@ def _seen_in(op: Op) -> Iterable[tuple[Value, Tile]]:
     if result is None or _rank(result) != 2:
         return
     rows, columns = result.type.shape or (1, 1)
-    if op.name == "tt.dot" and work_of(op)[0].startswith("tensor_"):
+    if op.name in PRODUCTS and work_of(op)[0].startswith("tensor_"):
         yield result, Tile((rows, columns), product=True)
     if op.name in _ACCESSES:
         side = next((side for side in (1, 0) if step(op.operands[0], side) == "beside"), None)

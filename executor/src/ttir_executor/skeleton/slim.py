@@ -25,7 +25,7 @@ from functools import cached_property, lru_cache
 from ttir_executor.compiled import CompiledKernel, compile_ttir
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.combine import COMBINED, count_combined
-from ttir_executor.lower.dot import count_products, count_scaled_products
+from ttir_executor.lower.dot import count_products
 from ttir_executor.lower.elementwise import ELEMENTWISE
 from ttir_executor.lower.function import Lowered, Lowering
 from ttir_executor.lower.jit import Code
@@ -425,10 +425,8 @@ def _trips(loop: Op, left: list[Op]) -> CountOp:
 
 def _count(cost: BlockCost, op: Op) -> None:
     """Add the work of an operation that is left out."""
-    if op.name == "tt.dot":
+    if op.name in ("tt.dot", "tt.dot_scaled"):
         count_products(cost, op)
-    elif op.name == "tt.dot_scaled":
-        count_scaled_products(cost, op)
     elif op.name in COMBINED:
         count_combined(cost, op)
     elif op.name in ELEMENTWISE or op.name == "tt.elementwise_inline_asm":

@@ -425,7 +425,7 @@ class _Reader:
             op.operands.append(self.lookup(init))
             entry.append((name, type_))
         op.regions.append(self._region(op, entry, depth + 1))
-        self._close("}")
+        op.attrs.update(attributes(self._close("}").removeprefix("}")))
         return types
 
     def _if(self, op: Op, rest: str, depth: int) -> list[Type]:

@@ -15,7 +15,7 @@ from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
-from ttir_executor.lower.dot import work_of
+from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
 from ttir_executor.lower.layouts import VECTOR_BYTES, Layouts, Tile, layouts_of, step
 from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
@@ -52,6 +52,8 @@ class Dot:
     crossed: float = 0.0
     """elements of operands that shared memory gives one by one: those that do not lie along the sum, of other than 16
     bits, which alone ``ldmatrix`` and ``wgmma`` transpose"""
+    scaled: float = 0.0
+    """elements of operands of microscaling formats"""
     chained: bool = False
     """one product of its block is made of another: Triton then puts all warps along one side of the result"""
 
@@ -254,7 +256,7 @@ def _is_product(value: Value) -> bool:
         op = ahead.pop().op
         if op is None or id(op) in seen or op.name == "tt.load" or op.name in COMBINES:
             continue
-        if op.name == "tt.dot":
+        if op.name in PRODUCTS:
             return True
         seen.add(id(op))
         ahead += [operand for operand in op.operands if operand.type.is_block]
@@ -265,20 +267,26 @@ def _is_product(value: Value) -> bool:
 
 
 def dot_of(op: Op, chained: bool = False) -> Dot:
-    """One ``tt.dot``."""
+    """One product."""
     unit, operations = work_of(op)
     result = op.results[0].type
     rows = (result.shape or (1, 1))[-2] if len(result.shape or ()) == 2 else 1
-    sums = zip(op.operands[:2], (-1, -2), strict=True)
+    factors = factors_of(op)
+    if op.name == "tt.dot_scaled":
+        kinds = zip(factors, (op.attrs["lhs"], op.attrs["rhs"]), strict=True)
+        narrow = {"e2m1": 2.0, "e4m3": 1.0, "e5m2": 1.0}
+        scaled = sum(value.type.numel * narrow.get(kind, 0.0) for value, kind in kinds)
+        return Dot(unit, operations, rows, result.numel, scaled=scaled, chained=chained)
+    sums = zip(factors, (-1, -2), strict=True)
     crossed = sum(float(value.type.numel) for value, axis in sums if _crossed(value, axis))
-    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained)
+    return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained=chained)
 
 
 def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> BlockProfile:
     levels: list[float] = []
     stages, pipelined = _pipelining(block)
     leading = _leading_to_products(block)
-    chained = any(op.name == "tt.dot" and id(op) in leading for op in block.ops)
+    chained = any(op.name in PRODUCTS and id(op) in leading for op in block.ops)
     lanes: Counter[tuple[str, int, Tile | None]] = Counter()
     dots: list[Dot] = []
     last = _Reach()
@@ -288,7 +296,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> Bl
             level_of[op.number] = after.level - 1
         for unit, numel, count, tile in lane_instructions(op, layouts):
             lanes[unit, numel, tile] += count  # type: ignore[assignment]
-        if op.name == "tt.dot":
+        if op.name in PRODUCTS:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
     loads = [op for op in block.ops if op.name == "tt.load"]
@@ -304,7 +312,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> Bl
         depth=last.depth,
         across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
         dots=tuple(dots),
-        serial=any(_in_series(op) for op in block.ops if op.name == "tt.dot"),
+        serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS),
         pipelined=pipelined,
         stages=stages,
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
@@ -450,7 +458,7 @@ def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
 
 def _leading_to_products(block: BasicBlock) -> set[int]:
     """The operations of a block that a product's operands are made from, addresses of loads included."""
-    ahead = [operand for op in block.ops if op.name == "tt.dot" for operand in op.operands[:2]]
+    ahead = [operand for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
     found: set[int] = set()
     while ahead:
         op = ahead.pop().op
@@ -482,10 +490,9 @@ def _pipelining(block: BasicBlock) -> tuple[int | None, bool]:
     if loop is None or loop.name != "scf.for":
         return None, False
     named = loop.attrs.get("tt.num_stages", "").partition(":")[0].strip()
-    if named.isdigit():
-        return int(named), True
-    return None, any(
-        op.name == "tt.dot" and any(_from_load(operand, block) for operand in op.operands[:2]) for op in block.ops
+    depth = max(1, int(named)) if named.isdigit() else None
+    return depth, (depth or 1) > 1 or any(
+        op.name in PRODUCTS and any(_from_load(operand, block) for operand in factors_of(op)) for op in block.ops
     )
 
 
@@ -507,7 +514,7 @@ def _in_series(dot: Op) -> bool:
     if not work_of(dot)[0].startswith("tensor_"):
         return True
     after = any(arithmetic(user) and not carried(user) for user in dot.results[0].uses)
-    return after or any(arithmetic(operand.op) for operand in dot.operands[:2])
+    return after or any(arithmetic(operand.op) for operand in factors_of(dot))
 
 
 def _from_load(value: Value, block: BasicBlock, steps: int = 12) -> bool:

@@ -26,7 +26,7 @@ from drkernel.sim.cost.caches import (
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
+from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 from ttir_executor.lower.layouts import lanes_of
@@ -55,6 +55,8 @@ UNROLLED = 4
 """Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
 PERMUTES = 0.75
 """Instructions that put a byte in its place among four."""
+WIDENED = 3.0
+"""Instructions that make an element of a microscaling format bf16: its conversion, and a product with its scale."""
 TURNED_CYCLES = 0.5
 """Clocks of an SM for one element that a store of one warp turns, 16 lanes to a bank."""
 FRAME_SHARE = 0.4
@@ -371,7 +373,7 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
     Vector units: with *e* elements of the result a thread, a step fetches 2 sqrt(e) operands from shared memory, four
     an instruction, for e multiply-adds.
     """
-    rate = unit_rate(dot.unit, spec) / spec.sm_count
+    rate = unit_rate("tensor_bf16" if _widened(dot, spec) else dot.unit, spec) / spec.sm_count
     if not dot.unit.startswith("tensor_"):
         return rate * TRITON_FP32_DOT_SHARE / (1.0 + 0.5 / math.sqrt(max(1.0, dot.elements / threads)))
     rate /= dot_copies(dot, threads, spec)
@@ -404,18 +406,26 @@ def dot_is_wgmma(dot: Dot, threads: int, spec: GPUSpec) -> bool:
     return newer and threads % (4 * spec.warp_size) == 0 and dot.rows >= 64
 
 
+def _widened(dot: Dot, spec: GPUSpec) -> bool:
+    """Whether operands of microscaling formats become bf16 (``DecomposeScaledBlocked``): only cards with a unit of four
+    bits take their scales, and only where both are narrow."""
+    return dot.scaled > 0.0 and ("tensor_fp4" not in spec.peak or dot.unit not in ("tensor_fp8", "tensor_fp4"))
+
+
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
     return sum(dot.operations / dot_rate(dot, threads, spec) + _crossing(dot, threads, spec) for dot in block.dots)
 
 
 def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
-    """Seconds of the loads, and of the permutes of bytes, that bring operands the other way round.
+    """Seconds of the loads, and of the permutes of bytes, that bring operands the other way round, or widen them.
 
     They are instructions of the warps that wait for them. With ``mma.sync`` two rows of warps load the same operand
     (ptxas 12.8, products of 64 to 128 rows). For ``wgmma`` it is turned in shared memory: of 32 lanes that store
     rows of 128 swizzled bytes, 16 meet in a bank.
     """
+    if _widened(dot, spec):
+        return dot.scaled * WIDENED * spec.sm_count / unit_rate("int", spec)
     if not dot.crossed:
         return 0.0
     if dot_is_wgmma(dot, threads, spec):
@@ -509,8 +519,7 @@ def _rounds(nbytes: float, threads: int) -> float:
 
 def _at_peak(stats: LaunchStats, spec: GPUSpec) -> float:
     """Seconds of the operations at data-sheet rates; no mixture of instructions is faster."""
-    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
-    return max([0.0, *(count / rates[unit] for unit, count in stats.flops.items())])
+    return max([0.0, *(count / peak_of(unit, spec) for unit, count in stats.flops.items())])
 
 
 def _ideal(stats: LaunchStats, spec: GPUSpec) -> float:

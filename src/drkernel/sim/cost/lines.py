@@ -32,7 +32,7 @@ from drkernel.verdict import SourceLine
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.combine import COMBINED, count_combined
-from ttir_executor.lower.dot import count_products
+from ttir_executor.lower.dot import PRODUCTS, count_products
 from ttir_executor.lower.layouts import Layouts, lanes_of, layouts_of
 from ttir_executor.lower.plan import blocks_of
 from ttir_executor.results import LaunchStats
@@ -157,7 +157,7 @@ def _access(op: Op, place: Place, times: float, base: float, nbytes: float, lane
 
 def _count(tally: _Tally, op: Op, place: Place, times: float, threads: int, spec: GPUSpec) -> None:
     cost = BlockCost()
-    if op.name == "tt.dot":
+    if op.name in PRODUCTS:
         count_products(cost, op)
         dot = dot_of(op)
         tally.products[place] += times * dot.operations / dot_rate(dot, threads, spec) / spec.sm_count

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ttir_executor.lower.dot import PRODUCTS
 from ttir_executor.lower.lifetime import Lifetimes
 from ttir_executor.lower.plan import blocks_of, is_index_like, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
@@ -41,9 +42,8 @@ PRODUCT_ROOM = 0.75
 """share of a thread's registers that hold values in a block with tensor-core products"""
 PRODUCT_MOVED = 3.9
 """words that one execution of such a block writes to local memory and reads back for each that it holds beyond"""
-_PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 _SYNC = frozenset(
-    {"tt.reduce", "tt.scan", "tt.dot", "tt.gather", "tt.histogram", "tt.trans", "scf.for", "scf.while", "scf.if",
+    {*PRODUCTS, "tt.reduce", "tt.scan", "tt.gather", "tt.histogram", "tt.trans", "scf.for", "scf.while", "scf.if",
      "ttg.barrier", "gpu.barrier", "tt.debug_barrier"}
 )  # fmt: skip
 
@@ -154,7 +154,7 @@ def _of_block(block: BasicBlock, lifetimes: Lifetimes, intervals: list[_Interval
         for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
             if _tracked(value) and not is_index_like(value):
                 values += _bytes_of(value)
-    multiplies = any(op.name in _PRODUCTS for op in block.ops)
+    multiplies = any(op.name in PRODUCTS for op in block.ops)
     return BlockPressure(most, values, besides if multiplies else None)
 
 
@@ -188,7 +188,7 @@ def _of_products(ops: list[Op]) -> set[int]:
         before = len(found)
         for op in ops:
             size = op.results[0].type.numel if op.name.startswith(("arith.", "math.")) else 0
-            if op.name in _PRODUCTS or any(id(one) in found and one.type.numel == size for one in op.operands):
+            if op.name in PRODUCTS or any(id(one) in found and one.type.numel == size for one in op.operands):
                 found.update(id(value) for value in op.results)
             if op.name == "scf.for":
                 body = op.regions[0].blocks[0]
@@ -215,5 +215,5 @@ def _elsewhere(value: Value) -> bool:
     """Whether a value takes no registers of its own: a dot's operand in shared memory, or what a loop carries on."""
     users: set[str] = {user.name for user in value.uses}
     op: Op | None = value.op
-    from_memory = op is not None and op.name == "tt.load" and users <= {"tt.dot", "tt.trans", "tt.dot_scaled"}
+    from_memory = op is not None and op.name == "tt.load" and users <= {*PRODUCTS, "tt.trans"}
     return from_memory or "scf.yield" in users

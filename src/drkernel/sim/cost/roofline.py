@@ -127,6 +127,12 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     return spec.peak[unit] * scale * (1.0 if unit in ("int", "sfu") else VECTOR_ISSUE_SHARE)
 
 
+def peak_of(unit: str, spec: GPUSpec) -> float:
+    """Operations per second by the data sheet; a card without a unit of four bits widens them."""
+    other = {"fp32_dot": "fp32", "tensor_fp4": "tensor_fp8"}.get(unit, unit)
+    return spec.peak.get(unit, spec.peak[other])
+
+
 def mma_sync_share(spec: GPUSpec) -> float:
     """Share of the tensor rate that kernels on ``mma.sync`` reach: all of it before Hopper."""
     return MMA_SYNC_SHARE if isinstance(spec.arch, int) and spec.arch >= 90 else 1.0
@@ -138,8 +144,7 @@ def _ideal_dram(work: KernelWork) -> float:
 
 def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:
     """Seconds at data-sheet peaks."""
-    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
-    return max((count / rates[unit] for unit, count in work.flops.items()), default=0.0)
+    return max((count / peak_of(unit, spec) for unit, count in work.flops.items()), default=0.0)
 
 
 UPDATE_BYTES = 2 * 64.0
