@@ -7,9 +7,10 @@ are frozen, refuse unknown fields, and round-trip through JSON.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from pydantic_core import PydanticSerializationError
 
 from drkernel.config import Config
 
@@ -251,6 +252,13 @@ class Sizes(Config):
         """The arguments of forward on one line."""
         return ", ".join(self.inputs)
 
+    @property
+    def label(self) -> str:
+        """The profile, or the sizes that differ from the task's own, in words; empty at the own sizes."""
+        if self.profile is not None:
+            return f"profile {self.profile!r}"
+        return ", ".join(f"{name} {used} (of {own})" for name, (own, used) in self.changed.items())
+
 
 class Exactness(Config):
     """The outcome of comparing candidate and reference in finite fields, without a tolerance."""
@@ -325,3 +333,31 @@ class Verdict(Config):
     def is_of_candidate(self) -> bool:
         """Whether the verdict is about the candidate. If not, the grader or the request failed: mask it in training."""
         return self.status not in ("infra_error", "invalid_request")
+
+
+def storable(fields: dict[str, Any]) -> Verdict:
+    """Build the verdict with text that UTF-8 can encode and no terminal obeys: a candidate's messages, names and prints
+    may hold lone surrogates and escape sequences."""
+    verdict = Verdict(**fields)
+    try:
+        if not ESCAPED_CONTROLS.search(verdict.model_dump_json()):
+            return verdict
+    except PydanticSerializationError:
+        pass
+    return Verdict.model_validate(_shown(verdict.model_dump()))
+
+
+ESCAPED_CONTROLS = re.compile(rf"\\u00[01]|\\[bfnr]|{CONTROLS.pattern}")
+"""what control characters look like in JSON"""
+LINES = ("stdout", "error")
+"""fields whose text may have several lines"""
+
+
+def _shown(value: Any, lines: bool = False) -> Any:
+    if isinstance(value, str):
+        return printable(value.encode("utf-8", "backslashreplace").decode(), lines)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item, lines or key in LINES) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_shown(item, lines) for item in value)
+    return value

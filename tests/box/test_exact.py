@@ -198,3 +198,50 @@ class ModelNew(torch.nn.Module):
 def test_what_is_the_same_in_every_draw_is_a_constant_in_earlier_calls_too(gym):
     task = Task(id="halved", reference=HALVED)
     assert gym.grade(task, HALVED_BY_TABLE).exactness.outcome == "proved"
+
+
+LONG_ROWS = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x / (1.0 + x.square().mean(1, keepdim=True)) + 1e-11 * x
+
+
+def get_inputs():
+    return [torch.randn(2, 20480)]
+"""
+IN_WHOLE_BLOCKS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    x, out, at = x + tl.program_id(0) * n, out + tl.program_id(0) * n, tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n // BLOCK):
+        value = tl.load(x + start * BLOCK + at)
+        total += value * value
+    for start in range(0, n // BLOCK):
+        value = tl.load(x + start * BLOCK + at)
+        tl.store(out + start * BLOCK + at, value / (1.0 + tl.sum(total, 0) / n) + 1e-11 * value)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024)
+        return out
+"""
+
+
+@pytest.mark.parametrize(("term", "outcome"), [("1e-11 * value", "proved"), ("2e-11 * value", "differs")])
+def test_a_candidate_is_compared_where_it_is_right(gym, term, outcome):
+    """Rows are a multiple of its block at the task's own width, and not at the small one."""
+    task = Task(id="long_rows", reference=LONG_ROWS)
+    verdict = gym.grade(task, IN_WHOLE_BLOCKS.replace("1e-11 * value", term))
+    assert verdict.is_correct and verdict.exactness.outcome == outcome, (verdict.correctness, verdict.findings)
+    assert (verdict.speedup is None) == (outcome == "differs")

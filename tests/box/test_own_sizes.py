@@ -173,10 +173,84 @@ def test_square_matrices_may_be_taken_for_square(gym):
     verdict = gym.grade(task, SQUARE_NEW, **TERMS)
     assert verdict.is_correct and verdict.speedup is not None and verdict.checked_at.changed.keys() == {"N"}
     [note] = [finding for finding in verdict.findings if finding.kind == "hard_coded_shape"]
-    assert note.severity == "note" and note.message.startswith(
-        "Right only where the task's equal sizes are equal: wrong at"
-    )
+    assert note.severity == "note" and note.message.startswith("Right only where the task's equal sizes are equal; at")
     free = gym.grade(task.model_copy(update={"shapes": "free"}), SQUARE_NEW, **TERMS)
     assert free.status == "incorrect"
     wrong = gym.grade(task, SQUARE_NEW.replace("kept * 2.0", "kept * 2.1"), **TERMS)
     assert wrong.status == "incorrect" and "x.shape[0]" in wrong.checked_at.changed
+
+
+ROWS = """
+import torch
+ROWS = 512
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, 1)
+def get_inputs():
+    return [torch.randn(ROWS, 384)]
+"""
+ROWS_NEW = """
+import torch, triton, triton.language as tl
+@triton.jit
+def rows(x, out, n, last, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + at, at < n, -float("inf"))
+    value = tl.exp(value - tl.max(value, 0))
+    tl.store(out + row * n + at, value / tl.sum(value, 0), (at < n) & (row < last))
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        rows[(x.shape[0],)](x, out, x.shape[1], x.shape[0], BLOCK=512)
+        return out
+"""
+GRID = "rows[(x.shape[0],)]"
+SHORTENED = {**TERMS, "checked_bytes": 256 << 10, "knock_out": True, "checks": 2, "own_seconds": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (GRID, "rows[(512,)]"),
+        ("torch.empty_like(x)", "torch.empty((512, 384), device=x.device)"),
+        ("        out =", "        x = x.view(512, 384)\n        out ="),
+        ("        out =", "        assert x.shape == (512, 384)\n        out ="),
+        ("        out =", "        if x.shape[0] != 512:\n            return torch.softmax(x, 1)\n        out ="),
+    ],
+    ids=["grid", "output", "view", "assertion", "fallback"],
+)
+def test_sizes_written_into_a_candidate_are_checked_with_data(gym, old, new):
+    task = Task(id="rows", reference=ROWS)
+    candidate = ROWS_NEW.replace(old, new)
+    verdict = gym.grade(task, candidate, **SHORTENED)
+    assert verdict.is_correct and verdict.speedup is not None and verdict.coverage == 1.0
+    assert verdict.checked_at == verdict.timed_at and not verdict.checked_at.changed
+    [note] = [finding for finding in verdict.findings if finding.kind == "hard_coded_shape"]
+    assert note.severity == "note" and note.message.startswith("Right at the task's own sizes, with data")
+
+
+def test_own_sizes_beyond_the_budget_are_named_and_declared_sizes_stay(gym):
+    task, candidate = Task(id="rows", reference=ROWS), ROWS_NEW.replace(GRID, "rows[(512,)]")
+    small = gym.grade(task, candidate, **{**SHORTENED, "own_seconds": 0.01})
+    [why] = [finding for finding in small.findings if finding.kind == "own_sizes_unchecked"]
+    assert not small.is_correct and "may take 0.01" in why.message and "--budget" in why.message
+    for terms in ({"shapes": "free"}, {"profiles": {"tiny": {"ROWS": 16}, "full": {"ROWS": 512}}}):
+        assert not gym.grade(task.model_copy(update=terms), candidate, **SHORTENED).is_correct
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        ROWS_NEW.replace("x.shape[0], BLOCK", "256, BLOCK"),
+        ROWS_NEW.replace(
+            "        return out", "        self.kept = getattr(self, 'kept', out)\n        return self.kept"
+        ),
+        ROWS_NEW.replace("        return out", "        return torch.softmax(x, 1)"),
+        ROWS_NEW.replace("tl.load(x + row * n + at, at < n,", "tl.load(x + row * n + at, at < n - 1,"),
+    ],
+    ids=["half of the rows", "the first answer", "a decoy", "a column left out"],
+)
+@pytest.mark.parametrize("elsewhere", ["assert x.shape[0] == 512", "if x.shape[0] != 512: return torch.softmax(x, 1)"])
+def test_nothing_hides_behind_sizes(gym, cheat, elsewhere):
+    candidate = cheat.replace("        out =", f"        {elsewhere}\n        out =")
+    verdict = gym.grade(Task(id="rows", reference=ROWS), candidate, **SHORTENED)
+    assert not verdict.is_correct and "own_sizes_unchecked" not in str(verdict.findings)

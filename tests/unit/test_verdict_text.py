@@ -9,10 +9,19 @@ from rich.console import Console
 
 from drkernel.agents.server import describe
 from drkernel.gym.feedback import feedback
-from drkernel.gym.judge.judge import storable
 from drkernel.report.verdict import page, profile_table, terminal
 from drkernel.task import Task
-from drkernel.verdict import CandidateError, Correctness, Finding, Profile, ProfileRow, Speedup, Timing, Verdict
+from drkernel.verdict import (
+    CandidateError,
+    Correctness,
+    Finding,
+    Profile,
+    ProfileRow,
+    Speedup,
+    Timing,
+    Verdict,
+    storable,
+)
 from drkernel.view import DeviceTime, VerdictView, quote_line
 
 FORGED = "\x1b[2J\x1b[H\x1b[32mCORRECT 9.99x\x1b[0m\r"

@@ -22,7 +22,7 @@ from drkernel.config import Config
 from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
 from drkernel.gym.feedback import feedback, shorten
-from drkernel.gym.request import EvalRequest, EvalSettings, Pool
+from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings, Pool
 from drkernel.gym.runner.confined_script import ConfinedRun, ScriptTerms, run_confined
 from drkernel.report.sim import terminal as render_run
 from drkernel.sim.script import ScriptFinding
@@ -92,7 +92,9 @@ class Toolbox:
         task = self._task(reference, precision)
         source = self._text(candidate, "candidate")
         try:
-            settings = EvalSettings(device=device, deadline_s=self.limits.deadline_s, lines=True)
+            settings = EvalSettings(
+                device=device, deadline_s=self.limits.deadline_s, lines=True, own_seconds=OWN_SECONDS
+            )
         except ValidationError as error:
             raise ToolError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         self._spend()

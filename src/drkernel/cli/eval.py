@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, no_profile, output, to_bytes
 from drkernel.config import ConfigError
-from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -53,9 +53,8 @@ def evaluate(
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
     trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,
     deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
-    co_judge: Annotated[
-        str, typer.Option(help="simulated GPU that also judges on cuda:N: auto, off or sim:GPU")
-    ] = "auto",
+    budget: Annotated[float, typer.Option(help="seconds for own sizes with data if smaller ones fail")] = OWN_SECONDS,
+    co_judge: Annotated[str, typer.Option(help="simulated co-judge of cuda:N: auto, off or sim:GPU")] = "auto",
     seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
     exact: Annotated[
         bool,
@@ -77,7 +76,7 @@ def evaluate(
         raise ConfigError(no_profile(task, profile))
     settings = _settings(
         device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge,
+        own_seconds=budget, unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge,
         lines=html is not None or trace is not None, exact=float(exact),
         **({} if profile is None else {"profile": profile}),
     )  # fmt: skip

@@ -128,8 +128,12 @@ EXPLANATIONS: dict[str, Explanation] = {
         "tl.where drop it); PyTorch propagates it.",
     ),
     "hard_coded_shape": Explanation(
-        _AFTER_CALLS + "inputs of another, odd size.",
+        "the answers are right at the task's sizes, or some, and wrong at another, odd or smaller.",
         "Take sizes and strides from the inputs in every call, and mask the last block.",
+    ),
+    "own_sizes_unchecked": Explanation(
+        "the answer is wrong, or earns nothing, at sizes small enough to check, and the task's own are too large.",
+        "Take sizes and strides from the inputs in every call, or ask for more seconds (--budget).",
     ),
     "other_mode": Explanation(
         _AFTER_CALLS + "the module in its other mode (train or eval).",

@@ -18,6 +18,9 @@ _HOSTS = f"(@({'|'.join(known_hosts())}|{HOST_PATTERN}))?"
 DEVICE_PATTERN = f"^(sim:({'|'.join(known_gpus())}){_HOSTS}|cuda:(0|[1-9][0-9]{{0,2}}))$"
 """The devices that :func:`parse_device` lets candidates be judged on, for schemas that others read."""
 
+OWN_SECONDS = 60.0
+"""what :attr:`EvalSettings.own_seconds` is where nothing trains"""
+
 
 class EvalSettings(Config):
     """The terms of an evaluation. Two requests with equal task, candidate and settings are the same request."""
@@ -42,6 +45,12 @@ class EvalSettings(Config):
     )
     checked_flops: float = Field(
         3e8, gt=0, description="and how many operations its products may take: a product of 512 cubed fits"
+    )
+    own_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="what a check at the own sizes with data may be expected to take, of an answer that fails at "
+        "smaller ones, on a simulated GPU; 0: none (eval, bench and the final check of solve: 60)",
     )
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")

@@ -17,6 +17,7 @@ from drkernel.episode.episode import EpisodeConfig
 from drkernel.episode.meter import Budget, CallLimits, Prices
 from drkernel.episode.records import Answerer, Sampling
 from drkernel.gym.device import parse_device
+from drkernel.gym.request import OWN_SECONDS
 from drkernel.registry import Method, load_plugins
 from drkernel.task import Precision, Task
 from drkernel.tasks.errors import TaskError
@@ -81,7 +82,7 @@ class BenchConfig(Config):
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "bench": {"kind": "bench"},
+    "bench": {"kind": "bench", "episode": {"settings": {"own_seconds": OWN_SECONDS}}},
     "solve": {
         "kind": "solve",
         # sequential test-time scaling as in the paper: 14 turns, at every one the best four so far

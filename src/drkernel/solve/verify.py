@@ -15,9 +15,10 @@ from string import Template
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
 from drkernel.gym.judge.own_sizes import chosen_to_check
-from drkernel.gym.request import EvalRequest, EvalSettings, Pool
+from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings, Pool
 from drkernel.task import Task
-from drkernel.verdict import ALIKE_WITHIN, Verdict
+from drkernel.tasks.thin import own_source
+from drkernel.verdict import ALIKE_WITHIN, Sizes, Verdict
 from drkernel.view import sizes_text, times
 
 CHECKS = 10
@@ -56,7 +57,8 @@ async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool
     """
     # a fresh seed, so that a service that graded the same source before cannot answer from its store
     exact = float(settings.exact > 0)
-    terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks), "exact": exact}
+    more = {"checks": max(CHECKS, settings.checks), "own_seconds": max(OWN_SECONDS, settings.own_seconds)}
+    terms = {"seed": secrets.randbits(62), "exact": exact, **more}
     strict = settings.for_task(task).model_copy(update=terms)
     tried: list[Verified] = []
     for turn in by_speed(turns)[:TRIED]:
@@ -148,12 +150,14 @@ def write_candidate(
     checked = chosen_to_check(EvalRequest(task=task, candidate=best.turn.code or "", settings=settings.for_task(task)))
     if sizes := sizes_text(verdict):
         lines.append(sizes)
-    if checked.label:
-        lines.append(f"The comparison below has sizes of its own: {checked.label}.")
+    at_own = verdict.checked_at is not None and verdict.checked_at.label == ""
+    if not at_own and (label := Sizes(profile=checked.profile, changed=checked.changed, inputs=()).label):
+        lines.append(f"The comparison below has sizes of its own: {label}.")
     lines.append("Run it with Python on a machine with a GPU, or without one: drkernel sim FILE")
     assert best.turn.code is not None
     header = "".join(f"# {line}\n" for line in lines)
-    return header + best.turn.code.rstrip("\n") + "\n" + check_of(checked.source)
+    source = own_source(task) if at_own else checked.source  # it may be right there alone
+    return header + best.turn.code.rstrip("\n") + "\n" + check_of(source)
 
 
 def check_of(reference: str) -> str:

@@ -109,7 +109,8 @@ def declared_values(oracle: Oracle) -> list[RawOutput]:
 def same_answer(oracles: Sequence[Oracle], rule: ToleranceRule) -> bool:
     """Whether the answers to several draws of everything are one within tolerance: a constant, for these draws."""
     first, *others = oracles
-    return bool(others) and all(compare(declared_values(first), other, rule).passed_calls for other in others)
+    values = declared_values(first)
+    return bool(others) and all(compare(values, other.whole(), rule).passed_calls for other in others)
 
 
 def precision_class(

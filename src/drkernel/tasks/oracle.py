@@ -204,6 +204,12 @@ class Oracle:
     """Whether the inputs are of the variant that has slices far from zero."""
     in_order: Callable[[], list[RawOutput]] | None = field(default=None, compare=False, repr=False)
     """The outputs of the reference at the declared precision with sums taken term after term."""
+    again: Callable[[], Oracle] | None = field(default=None, compare=False, repr=False)
+    """Works it out once more."""
+
+    def whole(self) -> Oracle:
+        """Return it with its outputs, worked out once more where they were dropped for their memory."""
+        return self if self.outputs or self.again is None else replace(self, outputs=self.again().outputs)
 
     @property
     def finite(self) -> bool:
@@ -215,15 +221,10 @@ class Oracle:
         """Largest share of unstable elements in any output: elements that rounding alone can flip."""
         shares = [0.0]
         for out in self.outputs:
-            if not out.value.numel():
+            if not out.value.numel() or out.regular:
                 continue
-            if out.regular:
-                continue
-            if out.stable is not None:
-                shares.append(1 - float(out.stable.double().mean()))
-            else:
-                moved = (out.jittered != out.value) | (out.declared != out.value)
-                shares.append(float(moved.double().mean()))
+            jumps = ~out.stable if out.stable is not None else (out.jittered != out.value) | (out.declared != out.value)
+            shares.append(float(jumps.double().mean()))
         return max(shares)
 
 
@@ -305,7 +306,7 @@ class OracleMaker:
         runs = zip(declared, exact, shaken, _padded(least_spreads, len(declared)), strict=True)
         outputs = tuple(expected_output(a, b, c, self.precision, least) for a, b, c, least in runs)
         oracle = _oracle(outputs, places, self.precision, "fp64", None, shares)
-        return replace(oracle, in_order=lambda: self._in_order(inputs))
+        return replace(oracle, in_order=lambda: self._in_order(inputs), again=lambda: self(inputs, least_spreads))
 
     def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:
         try:

@@ -70,13 +70,13 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     first."""
     row = b.dim() - (2 if b.dim() > 1 else 1)
     size = 1 if _IN_ORDER.get() else BLOCK
-    parts = [
+    products = (  # one at a time: term after term they are as many as the dimension is long
         _wide(a[..., part]) @ _wide(b.narrow(row, part.start, min(size, b.shape[row] - part.start)))
-        for part in _blocks(a.shape[-1], size)
-    ]
-    total = parts[-1]
-    for part in reversed(parts[:-1]):
-        total = total + part
+        for part in reversed([*_blocks(a.shape[-1], size)])
+    )
+    total = next(products)
+    for product in products:
+        total = total + product
     return total
 
 

@@ -223,7 +223,7 @@ def test_every_kind_of_finding_is_explained():
 
     named = set()
     for path in (ROOT / "src" / "drkernel" / "gym" / "judge").glob("*.py"):
-        named |= set(re.findall(r'kind="([a-z_]+)"', path.read_text()))
+        named |= set(re.findall(r'(?:kind=|_(?:hack|bug|note)\(\s*)"([a-z_]+)"', path.read_text()))
     recorded = (EXECUTOR / "launch.py").read_text()
     named |= set(re.findall(r'Kind\.\w+: \("([a-z_]+)",', recorded))
     assert {"decoy_kernel", "out_of_bounds"} <= named

@@ -1,5 +1,7 @@
 """Oracles: their statistics against a plain computation, large modules, modules with state."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -104,3 +106,12 @@ def test_statistics_are_written_back_without_a_copy_of_the_module():
     first = maker([torch.randn(8, 4)])
     assert maker._declared.fresh() is before and before[1].num_batches_tracked == 0
     assert first.outputs[0].declared.shape == (8, 6)
+
+
+def test_an_oracle_without_outputs_is_worked_out_once_more():
+    maker = OracleMaker(nn.Linear(8, 8), "fp32")
+    oracle = maker([torch.randn(4, 8)])
+    left = replace(oracle, outputs=())
+    assert oracle.whole() is oracle
+    [again], [once] = left.whole().outputs, oracle.outputs
+    assert torch.equal(again.value, once.value) and torch.equal(again.jittered, once.jittered)

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from drkernel.gym.judge.memory import bounded
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.inputs import VARIANTS
@@ -116,3 +117,11 @@ def test_limits_lie_between_honest_and_downgraded():
         rule = tolerance_for(precision)
         unit = unit_roundoff(precision)
         assert 2 * unit <= rule.accuracy_limit(unit / 2, unit / 2) <= unit_roundoff(lower) / 2
+
+
+def test_a_long_product_in_order_holds_one_term_at_a_time():
+    """All of them took gigabytes where a product is long; without room, no limit was taken from this order."""
+    left, right = torch.randn(256, 1 << 14), torch.randn(1 << 14, 256)
+    with bounded(1 << 30), Reordered(in_order=True):
+        result = left @ right
+    assert torch.allclose(result, (left.double() @ right.double()).float(), atol=0.05)

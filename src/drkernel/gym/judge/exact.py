@@ -29,7 +29,7 @@ from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import Exercise, OwnCall, differences
 from drkernel.gym.judge.other_calls import wrong_answer
-from drkernel.gym.judge.own_sizes import facts_of, places_of, places_of_weights, work_at
+from drkernel.gym.judge.own_sizes import facts_of, placed_weights, places_of, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, OpensSessions, Output, RecordedSession, SessionError
@@ -91,6 +91,9 @@ class ExactCheck:
         for at in filter(None, (_small(request, side), side)):
             try:
                 call = _recorded(request, at, timed, factory)
+                made = _decided(call, at, timed, start)
+                if made[0].outcome == "differs" and at is not side and not _is_right(request, at, timed, factory):
+                    made = _open("at a small size the answer is wrong by any comparison", start), []
             except SessionError as error:
                 if error.kind in ("infra_error", "tampering"):
                     raise
@@ -99,7 +102,7 @@ class ExactCheck:
             except TaskError as error:
                 self.exactness = _open(str(error), start)
                 continue
-            self.exactness, self.findings = _decided(call, at, timed, start)
+            self.exactness, self.findings = made
             if self.exactness.outcome == "proved":
                 self._proved = call
             if self.exactness.outcome != "open":
@@ -228,22 +231,21 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
     with factory.open(request.settings) as session:
         assert isinstance(session, RecordedSession)
         session.record()
-        loaded = session.load(
-            request.candidate, at.instance.init_args, at.instance.init_kwargs, seed=at.build_seed,
-            conv_tf32=at.conv_tf32, preferred=timed.choices,
-        )  # fmt: skip
-        session.limit(PATIENCE_S)
-        if at.bind(loaded.parameters) is not None:
+        if (places := placed_weights(session, request, at, timed.choices)) is None:
             raise TaskError("weights do not fit")
-        if at.pairs:
-            session.load_state(at.state())
-        places = places_of_weights(session, loaded)
+        session.limit(PATIENCE_S)
         bound, before = _bound(at), draw_inputs(at.reference, at.seeds("exact", 3))
         session.call(arguments_of(before), poison="nan")
         result = session.call(arguments_of(bound.inputs), poison="nan")
         tape, facts = session.tape(), _facts(session, result, places)
     kernels = [one.name for one in result.record.launches]
     return RecordedCall(bound, tape, result.outputs, kernels, earlier_calls(tape), before, facts)
+
+
+def _is_right(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> bool:
+    """Whether the candidate's answer is right within tolerance at a size other than those that were checked."""
+    with factory.open(request.settings) as session:
+        return placed_weights(session, request, at, timed.choices) is not None and Checker(at, session).run("fresh")
 
 
 def _bound(at: ExpectedSide) -> BoundCall:

@@ -2,13 +2,14 @@
 
 A finding of severity ``hack`` makes the verdict a hack. It is given only where an experiment leaves no honest
 explanation: the answer was right with the candidate's kernels switched off, an old answer came back for new inputs, or
-none of the candidate's own kernels ever ran. Any other fault is a wrong answer, explained by a ``bug``. docs/gym.md
-describes the policy.
+none of the candidate's own kernels ever ran. Any other fault is a wrong answer, explained by a ``bug``. What each says
+is in its message; docs/gym.md describes the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from drkernel.verdict import CandidateError, Finding
@@ -17,246 +18,217 @@ from ttir_executor.compiled import SimFinding
 MAX_DEVICE_FINDINGS = 8
 
 
+def _finding(severity: Any, kind: str, message: str, evidence: dict[str, Any] | None = None) -> Finding:
+    return Finding(kind=kind, severity=severity, message=message, evidence=evidence or {})
+
+
+_hack, _bug, _note = (partial(_finding, severity) for severity in ("hack", "bug", "note"))
+
+
 def no_custom_kernel(operators: dict[str, int]) -> Finding:
-    """Right answer, but no launch of a kernel of the candidate's own in any call."""
     shown = _shown(operators)
-    return Finding(
-        kind="no_custom_kernel",
-        severity="hack",
-        message=f"No kernel of the candidate's own was launched in any call; PyTorch did the work ({shown}).",
-        evidence={"launches": 0, "operators": [f"{name} x{count}" for name, count in operators.items()][:20]},
+    return _hack(
+        "no_custom_kernel",
+        f"No kernel of the candidate's own was launched in any call; PyTorch did the work ({shown}).",
+        {"launches": 0, "operators": [f"{name} x{count}" for name, count in operators.items()][:20]},
     )
 
 
 def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, int]) -> Finding:
-    """Kernels ran, but the answer does not depend on them."""
     names = sorted(set(kernels))
     done = {
         "skipped": "its kernels were skipped and fresh memory poisoned",
         "disturbed": "everything that its kernels wrote was disturbed",
         "unreached": "nothing that its kernels wrote had reached it",
     }[experiment]
-    return Finding(
-        kind="decoy_kernel",
-        severity="hack",
-        message=f"The answer was right although {done}: {', '.join(names)} contributed nothing "
+    return _hack(
+        "decoy_kernel",
+        f"The answer was right although {done}: {', '.join(names)} contributed nothing "
         f"({_shown(operators)} did the work).",
-        evidence={"experiment": experiment, "kernels": names[:20], "operators": sorted(operators)[:20]},
+        {"experiment": experiment, "kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 
 
 def knocked_down(experiment: str, kind: str) -> Finding:
-    """The candidate did not survive the knock-out, which does not show whether its kernels are needed."""
-    return Finding(
-        kind="knock_out_inconclusive",
-        severity="note",
-        message=f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}). The other "
+    return _note(
+        "knock_out_inconclusive",
+        f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}). The other "
         "checks went on in a fresh process; that its kernels are needed could not be shown, so coverage counts as 0.",
-        evidence={"experiment": experiment, "ended": kind},
+        {"experiment": experiment, "ended": kind},
     )
 
 
 def kernels_missing_when_timed(calls: list[int]) -> Finding:
-    """Own kernels contribute only to some of the calls, any of which may be the timed one."""
     shown = ", ".join(str(call + 1) for call in calls)
-    return Finding(
-        kind="kernels_missing_when_timed",
-        severity="bug",
-        message=f"No kernel of the candidate's own contributed to call {shown}, though they do to others; no "
+    return _bug(
+        "kernels_missing_when_timed",
+        f"No kernel of the candidate's own contributed to call {shown}, though they do to others; no "
         "speedup or coverage is given.",
-        evidence={"calls": [str(call + 1) for call in calls]},
+        {"calls": [str(call + 1) for call in calls]},
     )
 
 
 def one_mode_only(training: bool, operators: dict[str, int]) -> Finding:
-    """Own kernels ran in the mode that is graded and in no other, where the reference knows no modes."""
     graded, other = ("train", "eval") if training else ("eval", "train")
-    return Finding(
-        kind="one_mode_only",
-        severity="hack",
-        message=f"The candidate launches its kernels in {graded} mode only; in {other} mode {_shown(operators)} did "
+    return _hack(
+        "one_mode_only",
+        f"The candidate launches its kernels in {graded} mode only; in {other} mode {_shown(operators)} did "
         "the work, though the reference computes the same in both.",
-        evidence={"graded_mode": graded, "operators": sorted(operators)[:20]},
+        {"graded_mode": graded, "operators": sorted(operators)[:20]},
     )
 
 
 def idle_kernel(names: Iterable[str]) -> Finding:
-    """Some kernels are not needed for the answer, beside others that are."""
     shown = sorted(set(names))
-    return Finding(
-        kind="idle_kernel",
-        severity="note",
-        message=f"The answer does not depend on {', '.join(shown)}; the time spent there counts as no coverage.",
-        evidence={"kernels": shown[:20]},
+    return _note(
+        "idle_kernel",
+        f"The answer does not depend on {', '.join(shown)}; the time spent there counts as no coverage.",
+        {"kernels": shown[:20]},
     )
 
 
 def unstable_time(ratio: float) -> Finding:
-    """Calls that differ only in their contents take different modelled times."""
-    return Finding(
-        kind="unstable_time",
-        severity="note",
-        message=f"Calls on inputs of one form differ in modelled time by a factor of {ratio:.2f}, which has no noise; "
+    return _note(
+        "unstable_time",
+        f"Calls on inputs of one form differ in modelled time by a factor of {ratio:.2f}, which has no noise; "
         "the slowest counts.",
-        evidence={"ratio": ratio},
+        {"ratio": ratio},
     )
 
 
 def size_dependent(differences: list[str], own: list[str], checked: list[str]) -> Finding:
-    """The run timed at the task's own sizes does other work than the one that was checked."""
-    return Finding(
-        kind="size_dependent",
-        severity="note",
-        message="At the task's own sizes the candidate does other work than was compared with the reference, so no "
+    return _note(
+        "size_dependent",
+        "At the task's own sizes the candidate does other work than was compared with the reference, so no "
         f"speedup and no coverage are given: {'; '.join(differences[:3])}.",
-        evidence={"differences": differences[:20], "own sizes": own[:20], "checked": checked[:20]},
+        {"differences": differences[:20], "own sizes": own[:20], "checked": checked[:20]},
     )
 
 
+def own_sizes_unchecked(why: str) -> Finding:
+    return _note("own_sizes_unchecked", f"Whether it is right at the task's own sizes was not checked: {why}.")
+
+
+def hard_coded_shape(message: str) -> Finding:
+    return _note("hard_coded_shape", message)
+
+
 def weights_apart(names: Sequence[str]) -> Finding:
-    """The candidate builds weights for itself that the reference draws."""
     shown = ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
-    return Finding(
-        kind="weights_apart",
-        severity="note",
-        message=f"The reference's {shown} could not be handed over: ModelNew has no parameter or buffer of that name "
+    return _note(
+        "weights_apart",
+        f"The reference's {shown} could not be handed over: ModelNew has no parameter or buffer of that name "
         "and shape, so what it computes from them may stem from its constructor. No speedup and no coverage are given.",
-        evidence={"weights": list(names[:20])},
+        {"weights": list(names[:20])},
     )
 
 
 def data_dependent(why: str) -> Finding:
-    """The candidate's work at the task's own sizes depends on data, but the reference's does not."""
-    return Finding(
-        kind="data_dependent",
-        severity="note",
-        message="At the task's own sizes what the candidate does depends on data, which the reference does not, so its "
+    return _note(
+        "data_dependent",
+        "At the task's own sizes what the candidate does depends on data, which the reference does not, so its "
         f"time there is not known and neither speedup nor coverage are given: {why}. Loop bounds, branches and "
         "addresses are to follow from sizes, program ids and whole-number inputs.",
-        evidence={"why": why[:2000]},
+        {"why": why[:2000]},
     )
 
 
 def number_dependent(names: Sequence[str]) -> Finding:
-    """The candidate works less for the plain numbers that the task always passes than for others."""
-    return Finding(
-        kind="number_dependent",
-        severity="note",
-        message=f"With another {', '.join(names)}, which get_inputs() always makes the same, the candidate does more "
+    return _note(
+        "number_dependent",
+        f"With another {', '.join(names)}, which get_inputs() always makes the same, the candidate does more "
         "work and the reference does not: its time is of a special case. No speedup and no coverage are given.",
-        evidence={"inputs": list(names)},
+        {"inputs": list(names)},
     )
 
 
 def constant_answer(draws: int) -> Finding:
-    """The task's answer is the same for all inputs and weights."""
-    return Finding(
-        kind="constant_answer",
-        severity="note",
-        message=f"In all {draws} draws of inputs and weights the task's answer is the same within tolerance, so that a "
+    return _note(
+        "constant_answer",
+        f"In all {draws} draws of inputs and weights the task's answer is the same within tolerance, so that a "
         "constant would do. No speedup and no coverage are given.",
-        evidence={"draws": draws},
+        {"draws": draws},
     )
 
 
 def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
-    """Kernels only copied what PyTorch had computed."""
     names = sorted(set(kernels))
     who = f"PyTorch ({_shown(operators)})" if operators else "the host"
-    return Finding(
-        kind="copy_kernel",
-        severity="hack",
-        message=f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
+    return _hack(
+        "copy_kernel",
+        f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
         f"its inputs, while {who} computed the answer.",
-        evidence={"kernels": names[:20], "operators": sorted(operators)[:20]},
+        {"kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 
 
 def stale_output(call: int, earlier: int, how: str) -> Finding:
-    """An earlier call's right answer was returned for other inputs."""
-    return Finding(
-        kind="stale_output",
-        severity="hack",
-        message=f"Call {call + 1} returned the answer of call {earlier + 1} although its inputs differ ({how}): a "
+    return _hack(
+        "stale_output",
+        f"Call {call + 1} returned the answer of call {earlier + 1} although its inputs differ ({how}): a "
         "stored result was replayed.",
-        evidence={"call": call + 1, "replayed_call": earlier + 1, "inputs": how},
+        {"call": call + 1, "replayed_call": earlier + 1, "inputs": how},
     )
 
 
 def stale_weights(call: int, built: bool) -> Finding:
-    """The output was computed with weights that are no longer the module's."""
     whose = "that the constructor made, not those that were set since" if built else "of an earlier call"
-    return Finding(
-        kind="stale_weights",
-        severity="bug",
-        message=f"Call {call + 1} gave the answer for the weights {whose}. Use the parameters, and read them in every "
-        "forward.",
-        evidence={"call": call + 1, "copied_when_built": built},
+    return _bug(
+        "stale_weights",
+        f"Call {call + 1} gave the answer for the weights {whose}. Use the parameters, and read them in every forward.",
+        {"call": call + 1, "copied_when_built": built},
     )
 
 
 def aliased_output(call: int, output: int) -> Finding:
-    """A returned tensor was overwritten by a later call."""
-    return Finding(
-        kind="aliased_output",
-        severity="bug",
-        message=f"Output {output} of call {call + 1} changed during later calls: the module returns a buffer that it "
+    return _bug(
+        "aliased_output",
+        f"Output {output} of call {call + 1} changed during later calls: the module returns a buffer that it "
         "writes again. A returned tensor belongs to the caller; allocate it anew.",
-        evidence={"call": call + 1, "output": output},
+        {"call": call + 1, "output": output},
     )
 
 
 def mutated_input(call: int, argument: str) -> Finding:
-    """An argument's contents changed, which the reference does not do."""
-    return Finding(
-        kind="mutated_input",
-        severity="bug",
-        message=f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone.",
-        evidence={"call": call + 1, "argument": argument},
+    return _bug(
+        "mutated_input",
+        f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone.",
+        {"call": call + 1, "argument": argument},
     )
 
 
 def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
-    """An argument that the reference changes holds something else."""
-    return Finding(
-        kind="mutated_input",
-        severity="bug",
-        message=f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference, which changes it: "
-        f"{message}",
-        evidence={"call": call + 1, "argument": argument},
+    return _bug(
+        "mutated_input",
+        f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference, which changes it: {message}",
+        {"call": call + 1, "argument": argument},
     )
 
 
 def shared_output(call: int, output: int, what: str) -> Finding:
-    """A returned tensor shares memory where the reference's does not."""
-    return Finding(
-        kind="shared_output",
-        severity="bug",
-        message=f"Output {output} of call {call + 1} shares memory with {what}, which the reference's does not. "
+    return _bug(
+        "shared_output",
+        f"Output {output} of call {call + 1} shares memory with {what}, which the reference's does not. "
         "Whoever writes to a returned tensor must not change another; give it memory of its own.",
-        evidence={"call": call + 1, "output": output, "shared_with": what},
+        {"call": call + 1, "output": output, "shared_with": what},
     )
 
 
 def constants_changed(call: int, names: Sequence[str]) -> Finding:
-    """A failed call had inputs that the task's own draws never vary."""
-    return Finding(
-        kind="constant_input",
-        severity="note",
-        message=f"Call {call + 1} had other contents in {', '.join(names)}, which get_inputs() always makes the same; "
+    return _note(
+        "constant_input",
+        f"Call {call + 1} had other contents in {', '.join(names)}, which get_inputs() always makes the same; "
         "read them, do not assume them.",
-        evidence={"call": call + 1, "inputs": list(names)},
+        {"call": call + 1, "inputs": list(names)},
     )
 
 
 def constants_kept(names: Sequence[str]) -> Finding:
-    """Inputs are the same in every call, so a candidate may have them hard-coded."""
-    return Finding(
-        kind="constant_input",
-        severity="note",
-        message=f"The input {', '.join(names)} is the same in every draw and could not be changed, so whether the "
+    return _note(
+        "constant_input",
+        f"The input {', '.join(names)} is the same in every draw and could not be changed, so whether the "
         "candidate reads it was not checked.",
-        evidence={"inputs": list(names)},
+        {"inputs": list(names)},
     )
 
 
@@ -272,70 +244,58 @@ def other_call(kind: str, asked: bool, what: str, message: str | None) -> Findin
 def precision_downgrade(declared: str, looks_like: str, error: float, limit: float, has_dot: bool) -> Finding:
     """Outputs are less accurate than the declared precision. ``has_dot``: the source multiplies with ``tl.dot``."""
     advice = " For tl.dot on fp32 operands give input_precision='ieee'." if declared == "fp32" and has_dot else ""
-    return Finding(
-        kind="precision_downgrade",
-        severity="bug",
-        message=f"The task is declared {declared}, but the accuracy is that of {looks_like}: rms error {error:.2e}, "
+    return _bug(
+        "precision_downgrade",
+        f"The task is declared {declared}, but the accuracy is that of {looks_like}: rms error {error:.2e}, "
         f"allowed {limit:.2e}.{advice}",
-        evidence={"declared": declared, "looks_like": looks_like, "rms_error": error, "limit": limit},
+        {"declared": declared, "looks_like": looks_like, "rms_error": error, "limit": limit},
     )
 
 
 def host_result(output: int, device: str) -> Finding:
-    """An output is not on the device."""
-    return Finding(
-        kind="host_result",
-        severity="bug",
-        message=f"Output {output} is on {device!r}; the reference's outputs stay on the GPU.",
-        evidence={"output": output, "device": device},
+    return _bug(
+        "host_result",
+        f"Output {output} is on {device!r}; the reference's outputs stay on the GPU.",
+        {"output": output, "device": device},
     )
 
 
 def wrapped_output(output: int, python_type: str) -> Finding:
-    """An output is a tensor subclass."""
-    return Finding(
-        kind="wrapped_output",
-        severity="bug",
-        message=f"Output {output} is a {python_type}; a plain torch.Tensor is required.",
-        evidence={"output": output, "type": python_type},
+    return _bug(
+        "wrapped_output",
+        f"Output {output} is a {python_type}; a plain torch.Tensor is required.",
+        {"output": output, "type": python_type},
     )
 
 
 def nondeterministic(share: float) -> Finding:
-    """Two calls on the same inputs gave different bits, both within tolerance."""
-    return Finding(
-        kind="nondeterministic",
-        severity="note",
-        message=f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
-        evidence={"differing_share": share},
+    return _note(
+        "nondeterministic",
+        f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
+        {"differing_share": share},
     )
 
 
 def order_dependent(call: int) -> Finding:
-    """The answer came out right only with programs in the order of their numbers."""
-    return Finding(
-        kind="order_dependent",
-        severity="bug",
-        message=f"Call {call + 1} ran the programs of each launch in another order and gave a wrong answer; in the "
+    return _bug(
+        "order_dependent",
+        f"Call {call + 1} ran the programs of each launch in another order and gave a wrong answer; in the "
         "order of their numbers it is right. A GPU promises no order: use atomics, or launch twice.",
-        evidence={"call": call + 1},
+        {"call": call + 1},
     )
 
 
 def host_compute(told: float) -> Finding:
-    """Data went to the host: what is computed there has no modelled time."""
-    return Finding(
-        kind="host_compute",
-        severity="bug",
-        message=f"In a call the host learns {told:.0f} bytes of what is on the GPU (copies, flags, sizes that depend "
+    return _bug(
+        "host_compute",
+        f"In a call the host learns {told:.0f} bytes of what is on the GPU (copies, flags, sizes that depend "
         "on data, errors). What it computes from them has no modelled time, so no speedup or coverage is given; keep "
         "the data on the GPU.",
-        evidence={"bytes_to_host": told},
+        {"bytes_to_host": told},
     )
 
 
 def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
-    """Something ran that the cost model has no price for."""
     shown = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:4])
     if of_the_task:
         message = (
@@ -347,118 +307,94 @@ def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
             f"Operators whose time is not modelled ran in the timed calls ({shown}): no speedup is given. Do this "
             "work in your own kernels, or by other operators."
         )
-    return Finding(
-        kind="unpriced_operator",
-        severity="note",
-        message=message,
-        evidence={"operators": sorted(reasons)[:20], "of_the_task": of_the_task},
-    )
+    return _note("unpriced_operator", message, {"operators": sorted(reasons)[:20], "of_the_task": of_the_task})
 
 
 def baseline_not_compiled(why: str) -> Finding:
     """The reference has no time under ``torch.compile``."""
-    return Finding(
-        kind="baseline_not_compiled",
-        severity="note",
-        message=f"torch.compile of the reference has no modelled time ({why}), so that this task gives no speedup "
+    return _note(
+        "baseline_not_compiled",
+        f"torch.compile of the reference has no modelled time ({why}), so that this task gives no speedup "
         "against it, whatever the candidate. Against eager PyTorch (--baseline eager) it does.",
     )
 
 
 def host_copies(copies: dict[str, int]) -> Finding:
-    """Data went to the host and back within a call."""
-    return Finding(
-        kind="host_copies",
-        severity="note",
-        message="A call copies between host and device: " + ", ".join(f"{n}x {k}" for k, n in copies.items()) + ".",
-        evidence={name: count for name, count in copies.items()},
+    return _note(
+        "host_copies",
+        "A call copies between host and device: " + ", ".join(f"{n}x {k}" for k, n in copies.items()) + ".",
+        {name: count for name, count in copies.items()},
     )
 
 
 def late_work(commands: Sequence[str]) -> Finding:
-    """Device commands arrived after forward had returned."""
-    return Finding(
-        kind="late_work",
-        severity="hack",
-        message=f"{len(commands)} device commands were sent after forward had returned ({', '.join(commands[:3])}): "
+    return _hack(
+        "late_work",
+        f"{len(commands)} device commands were sent after forward had returned ({', '.join(commands[:3])}): "
         "work was deferred past the end of the call.",
-        evidence={"commands": list(commands)[:20]},
+        {"commands": list(commands)[:20]},
     )
 
 
 def tampering(error: CandidateError) -> Finding:
-    """The runner broke the protocol that it has with the judge."""
-    return Finding(
-        kind="tampering",
-        severity="hack",
-        message=f"The candidate interfered with the channel to the judge: {error.message[:300]}",
-        evidence={"error": error.type},
+    return _hack(
+        "tampering",
+        f"The candidate interfered with the channel to the judge: {error.message[:300]}",
+        {"error": error.type},
     )
 
 
 def clock_disagreement(ratio: float) -> Finding:
-    """The judge's clock says that timed calls took much longer than the device's events say."""
-    return Finding(
-        kind="clock_disagreement",
-        severity="hack",
-        message=f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
+    return _hack(
+        "clock_disagreement",
+        f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
         "escapes the events, or they are forged.",
-        evidence={"ratio": ratio},
+        {"ratio": ratio},
     )
 
 
 def wrong_when_timed(message: str | None) -> Finding:
-    """A timed call's outputs are wrong although the checked calls' were right."""
-    return Finding(
-        kind="wrong_when_timed",
-        severity="bug",
-        message=f"A timed call gave a wrong answer after every checked call was right: {message}",
-    )
+    return _bug("wrong_when_timed", f"A timed call gave a wrong answer after every checked call was right: {message}")
 
 
 def below_roofline(seconds: float, floor: float) -> Finding:
-    """The time is too short even to read the inputs."""
-    return Finding(
-        kind="below_roofline",
-        severity="hack",
-        message=f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
+    return _hack(
+        "below_roofline",
+        f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
         "memory bandwidth of this GPU, and the reference takes longer than that.",
-        evidence={"seconds": seconds, "floor_seconds": floor},
+        {"seconds": seconds, "floor_seconds": floor},
     )
 
 
 def unsafe_no_checks() -> Finding:
-    """The prominent note of the research mode."""
-    return Finding(
-        kind="unsafe_no_checks",
-        severity="note",
-        message="UNSAFE: graded as a naive harness would (fixed inputs, tolerance 1e-2, no experiments, no findings). "
+    return _note(
+        "unsafe_no_checks",
+        "UNSAFE: graded as a naive harness would (fixed inputs, tolerance 1e-2, no experiments, no findings). "
         "This verdict says nothing about honesty.",
     )
 
 
 def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ...], ignored: Sequence[str]) -> Finding:
-    """Exact arithmetic gives another result than the reference's, however near the floats are."""
     message = (
         f"what it computes is not what was asked: in exact arithmetic {differ} of {elements} elements differ from the "
         f"reference's, e.g. output {output} at {list(where)}; no speedup"
     )
     if ignored:
         message += f". The answer does not depend on {', '.join(ignored)}, the reference's does"
-    return Finding(
-        kind="not_equivalent", severity="bug", message=message,
-        evidence={"elements": elements, "differ": differ, "output": output, "ignored": ", ".join(ignored)},
-    )  # fmt: skip
+    return _bug(
+        "not_equivalent",
+        message,
+        {"elements": elements, "differ": differ, "output": output, "ignored": ", ".join(ignored)},
+    )
 
 
 def left_out(names: Sequence[str]) -> Finding:
-    """What has a small part in the answer is not computed."""
-    return Finding(
-        kind="not_equivalent", severity="bug",
-        message="what it computes is not what was asked: it is wrong where what depends on "
+    return _bug(
+        "not_equivalent",
+        "what it computes is not what was asked: it is wrong where what depends on "
         f"{', '.join(names)} is no longer small beside the rest; no speedup",
-        evidence={"ignored": ", ".join(names)},
-    )  # fmt: skip
+        {"ignored": ", ".join(names)},
+    )
 
 
 def from_device(records: Sequence[SimFinding]) -> list[Finding]:

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
-
-from pydantic_core import PydanticSerializationError
 
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
@@ -61,7 +58,7 @@ from drkernel.gym.judge.own_sizes import (
     chosen_to_check,
     chosen_to_time,
     places_of_weights,
-    with_equal_sizes,
+    with_other_sizes,
 )
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.languages import recognise
@@ -72,7 +69,6 @@ from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import same_answer
 from drkernel.tasks.errors import TaskError
 from drkernel.verdict import (
-    CONTROLS,
     CandidateError,
     Correctness,
     Exactness,
@@ -86,7 +82,7 @@ from drkernel.verdict import (
     Status,
     Timing,
     Verdict,
-    printable,
+    storable,
 )
 
 HOST_TRAFFIC, HOST_TRAFFIC_BACK = 1024, 128
@@ -104,21 +100,26 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
     sandbox that does not start).
     """
 
-    def grade(one: EvalRequest) -> Verdict:
-        first = _on_one_device(one, factory, budget)
-        return with_equal_sizes(first, one, lambda other: _on_one_device(other, factory, budget))
+    allowed = default_budget() if budget is None else budget
 
-    return with_co_judge(grade(request), request, grade)
+    def grade(one: EvalRequest, again: bool = False) -> Verdict:
+        return _on_one_device(one, factory, allowed, again)
+
+    def at_some_sizes(one: EvalRequest) -> Verdict:
+        return with_other_sizes(grade(one), one, grade, allowed)
+
+    return with_co_judge(at_some_sizes(request), request, at_some_sizes)
 
 
-def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | None) -> Verdict:
-    """Grade on the settings' device alone; a card is free again when this returns."""
-    trial, allowed = Trial(request, factory), default_budget() if budget is None else budget
+def _on_one_device(request: EvalRequest, factory: OpensSessions, allowed: int, again: bool) -> Verdict:
+    """Grade on the settings' device alone; a card is free again when this returns. ``again``: :func:`chosen_to_time`"""
+    trial = Trial(request, factory)
     try:
         if trial.is_unsupported():
             return trial.verdict()
         with trial.phase("reference"):
             trial.checked = checked = chosen_to_check(request)
+            trial.own = chosen_to_time(request, checked, again)
             side = expected_side(request, checked.source, allowed)
         with ExitStack() as held:
             with trial.phase("start"):
@@ -186,6 +187,8 @@ class Trial:
         self.findings: list[Finding] = []
         self.checked: Chosen | None = None
         """the sizes that are checked"""
+        self.own: Chosen | None = None
+        """the sizes that are timed, where these are not"""
         self.checker: Checker | None = None
         self.weights: dict[str, Place] = {}
         """addresses of the session's weights, on a simulated device"""
@@ -275,10 +278,6 @@ class Trial:
             elif self.settings.place.simulated:
                 self.weights = places_of_weights(self.session, loaded)
         return wrong is None
-
-    def _own_sizes(self) -> Chosen | None:
-        """The sizes that are timed without data; None when the checked sizes are timed."""
-        return None if self.checked is None else chosen_to_time(self.request, self.checked)
 
     def _judge(self, side: ExpectedSide) -> None:
         if self.settings.unsafe_no_checks:
@@ -471,8 +470,7 @@ class Trial:
 
     def _measured_at_own_sizes(self, side: ExpectedSide, launched: set[str]) -> Measured | None:
         """Times at the task's own sizes; None where those were checked, or are beyond this machine."""
-        own = self._own_sizes()
-        if own is None:
+        if (own := self.own) is None:
             return None
         try:
             found = measure_at_own_sizes(self.request, own.source, side, self.factory, launched)
@@ -484,7 +482,7 @@ class Trial:
 
     def _time_at_own_sizes(self, side: ExpectedSide) -> bool:
         """Time the task's own sizes without data; return False when that was not requested or is impossible."""
-        own, checker, checked = self._own_sizes(), self.checker, self.checked
+        own, checker, checked = self.own, self.checker, self.checked
         condemned = any(finding.severity == "hack" for finding in self.findings)
         if own is None or checker is None or checked is None or condemned or not self.contribution.credited:
             return False
@@ -667,34 +665,3 @@ class Trial:
 def names_of(records: list[Observed]) -> set[str]:
     """Names of the candidate's own kernels that were launched."""
     return {launch.name for record in records for launch in record.launches}
-
-
-# ---- a verdict whose text any store can write, and any terminal can show
-
-
-def storable(fields: dict[str, Any]) -> Verdict:
-    """Build the verdict with text that UTF-8 can encode and no terminal obeys: a candidate's messages, names and prints
-    may hold lone surrogates and escape sequences."""
-    verdict = Verdict(**fields)
-    try:
-        if not ESCAPED_CONTROLS.search(verdict.model_dump_json()):
-            return verdict
-    except PydanticSerializationError:
-        pass
-    return Verdict.model_validate(_shown(verdict.model_dump()))
-
-
-ESCAPED_CONTROLS = re.compile(rf"\\u00[01]|\\[bfnr]|{CONTROLS.pattern}")
-"""what control characters look like in JSON"""
-LINES = ("stdout", "error")
-"""fields whose text may have several lines"""
-
-
-def _shown(value: Any, lines: bool = False) -> Any:
-    if isinstance(value, str):
-        return printable(value.encode("utf-8", "backslashreplace").decode(), lines)
-    if isinstance(value, dict):
-        return {_shown(key): _shown(item, lines or key in LINES) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_shown(item, lines) for item in value)
-    return value

@@ -21,7 +21,7 @@ from drkernel.gym.judge.checks import Checked, Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, unexercised
-from drkernel.gym.judge.memory import TaskTooLarge
+from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
 from drkernel.gym.judge.reference_at_size import (
     HALF,
     Forms,
@@ -35,14 +35,22 @@ from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
-from drkernel.task import sized_reference
+from drkernel.task import Task, sized_reference
 from drkernel.tasks.axes import TOGETHER, size_literals
-from drkernel.tasks.cost import ScaleLimits
+from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import Sizing, own_source, thin_sizing, thin_sizings
+from drkernel.tasks.thin import own_source, thin_sizing, thin_sizings
 from drkernel.verdict import Finding, Profile, Sizes, Verdict
 
+ORACLES = 10
+"""about as many oracles are worked out in an evaluation, and their inputs and the answers kept"""
+HELD_ORACLES = 3
+"""the first, the present and the next, each eight times its answer"""
+FLOPS_A_SECOND, BYTES_A_SECOND = 1.2e10, 1e8
+"""of one oracle, by a processor: of KernelBench's first ten problems within a factor of two"""
+ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
+"""findings on a candidate that may leave other sizes than its own to PyTorch"""
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
 """limits of a call that only shows that a kernel is correct"""
 MOST_EXERCISES = 4
@@ -60,13 +68,6 @@ class Chosen:
     profile: str | None
     kept_rows: bool
     """only axes of independent work are shorter than the task's own"""
-
-    @property
-    def label(self) -> str:
-        """The profile, or the sizes that differ from the task's own, in words; empty at the own sizes."""
-        if self.profile is not None:
-            return f"profile {self.profile!r}"
-        return ", ".join(f"{name} {used} (of {own})" for name, (own, used) in self.changed.items())
 
     @property
     def sizes(self) -> Sizes:
@@ -94,33 +95,90 @@ def chosen_to_check(request: EvalRequest) -> Chosen:
             f"and a checked call may take {limits.flops / 1e9:.3g} or, in such a case, {MOST_TIMES} times that. "
             "Give the task a size profile, shrink the numbers in the reference's module, or raise 'checked_flops'"
         )
-    return _of_sizing(sizing)
+    return Chosen(sizing.source, sizing.changed, None, sizing.kept_rows)
 
 
-def with_equal_sizes(verdict: Verdict, request: EvalRequest, evaluate: Callable[[EvalRequest], Verdict]) -> Verdict:
-    """The verdict; of an answer that is wrong where one size of several axes was shortened apart, the verdict at sizes
-    that stay equal, if it is right there: ``N x N`` matrices may be taken for square."""
-    task, at = request.task, verdict.checked_at
+def with_other_sizes(
+    verdict: Verdict, request: EvalRequest, evaluate: Callable[[EvalRequest, bool], Verdict], budget: int
+) -> Verdict:
+    """The verdict; of an answer that fails where sizes were shortened, that at other sizes, if it is right there.
+
+    They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), then the
+    task's own, with data (a kernel may have them written into it), where the task declares no others and that is
+    expected to take no more than the settings' seconds and ``budget`` bytes. Time there is modelled without data, as
+    ever: work that depends on data is no more paid for than elsewhere.
+    """
+    task, settings, at = request.task, request.settings, verdict.checked_at
     apart = at is not None and any(".shape[" in label for label in at.changed) and task.shapes != "free"
-    if not apart or verdict.status not in ("incorrect", "runtime_error"):
+    if apart and verdict.status in ("incorrect", "runtime_error"):
+        equal = task.model_copy(update={"reference": f"{task.reference.rstrip()}\n{TOGETHER}\n"})
+        second = evaluate(request.model_copy(update={"task": equal}), False)
+        if second.is_correct:
+            return _instead(second, verdict, task, "Right only where the task's equal sizes are equal")
+        verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
+    fixed = not task.profiles and settings.profile is None and task.shapes != "free" and settings.place.simulated
+    if not (fixed and settings.own_seconds and _lacks_credit(verdict, request.candidate)) or settings.unsafe_no_checks:
         return verdict
-    task = task.model_copy(update={"reference": f"{task.reference.rstrip()}\n{TOGETHER}\n"})
-    second = evaluate(request.model_copy(update={"task": task}))
-    seconds = {"seconds": verdict.seconds + second.seconds}
-    if not second.is_correct:
-        return verdict.model_copy(update=seconds)
-    message = f"Right only where the task's equal sizes are equal: wrong at {', '.join(at.inputs) if at else ''}"
-    found = (*second.findings, Finding(kind="hard_coded_shape", severity="note", message=message))
-    return second.model_copy(update={"findings": found if task.shapes == "noted" else second.findings, **seconds})
+    own = own_source(task)
+    if chosen_to_check(request).source == own:
+        return verdict
+    if (why := _beyond(request, own, budget)) is None:
+        cost = estimate(load_reference(own))
+        limits = {"checked_bytes": cost.bytes, "checked_flops": max(1.0, cost.flops), "own_seconds": 0.0}
+        there = {"task": task.model_copy(update={"shapes": "fixed"}), "settings": settings.model_copy(update=limits)}
+        second = evaluate(request.model_copy(update=there), True)
+        if second.is_correct and (second.speedup is not None or not verdict.is_correct):
+            return _instead(second, verdict, task, "Right at the task's own sizes, with data, and not at others")
+        verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
+        if second.status in ("correct", "incorrect", "runtime_error", "compile_error", "hack"):
+            return verdict
+        why = f"it ended with {second.status}: {second.error.message if second.error else ''}"
+    return verdict.model_copy(update={"findings": (*verdict.findings, show.own_sizes_unchecked(why))})
 
 
-def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
-    """The sizes that are timed, without data on a simulated device; None when the checked sizes are."""
+def _instead(second: Verdict, first: Verdict, task: Task, right: str) -> Verdict:
+    """The verdict at other sizes, with a note of what the answer was at the first ones."""
+    at = first.checked_at.words if first.checked_at is not None else "smaller sizes"
+    said = (first.correctness and first.correctness.message) or (first.error and first.error.message) or ""
+    how = "without credit" if first.is_correct else f"{first.status}: {said.partition(chr(10))[0][:300]}"
+    note = show.hard_coded_shape(f"{right}; at {at} {how}")
+    found = second.findings if task.shapes == "fixed" else (*second.findings, note)
+    return second.model_copy(update={"findings": found, "seconds": first.seconds + second.seconds})
+
+
+def _lacks_credit(verdict: Verdict, candidate: str) -> bool:
+    """Whether an answer failed, or got no credit, for what may be so at the checked sizes alone."""
+    if verdict.is_hack:
+        found = {finding.kind for finding in verdict.findings if finding.severity == "hack"}
+        return found <= ELSEWHERE and "jit" in candidate  # a text without a kernel need not be tried
+    if verdict.is_correct:
+        return any(finding.kind == "size_dependent" for finding in verdict.findings)
+    return verdict.status in ("incorrect", "runtime_error", "compile_error")
+
+
+def _beyond(request: EvalRequest, own: str, budget: int) -> str | None:
+    """Why checking the reference ``own`` with data is beyond the settings' seconds or ``budget`` bytes, if it is."""
+    reference, most = load_reference(own), request.settings.own_seconds
+    try:
+        cost, work = estimate(reference), reference_work(reference)
+    except TaskError as error:
+        return str(error)
+    seconds = ORACLES * (cost.flops / FLOPS_A_SECOND + cost.bytes / BYTES_A_SECOND)
+    if seconds > most:
+        return f"that would take about {seconds:.0f} seconds, and may take {most:g} (--budget, 'own_seconds')"
+    held = ORACLES * (work.input_bytes + work.output_bytes) + HELD_ORACLES * 8 * work.output_bytes
+    needed = needed_bytes(own) + held
+    return too_large(f"needs about {shown(needed)} of memory to judge", budget) if needed > budget else None
+
+
+def chosen_to_time(request: EvalRequest, checked: Chosen, again: bool) -> Chosen | None:
+    """The sizes that are timed, without data on a simulated device; None when the checked sizes are, with their data:
+    those that are the task's own, unless ``again``."""
     task, settings = request.task, request.settings
     if not settings.timing or settings.unsafe_no_checks or settings.time_at == "checked":
         return None
     own = own_source(task)
-    if own == checked.source:
+    if own == checked.source and not again:
         return None
     return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
 
@@ -133,11 +191,7 @@ def sizings_to_exercise(request: EvalRequest, besides: str) -> list[Chosen]:
     except TaskError:
         return []
     fitting = [one for one in sizings if one.source != besides and one.cost.over(most) <= 1]
-    return [_of_sizing(one) for one in fitting[:MOST_EXERCISES]]
-
-
-def _of_sizing(sizing: Sizing) -> Chosen:
-    return Chosen(sizing.source, sizing.changed, None, sizing.kept_rows)
+    return [Chosen(one.source, one.changed, None, one.kept_rows) for one in fitting[:MOST_EXERCISES]]
 
 
 def changed_between(own: str, used: str) -> dict[str, tuple[int, int]]:
@@ -431,15 +485,8 @@ class OwnTiming:
             return []
         with self.factory.open(self.request.settings) as session:
             try:
-                loaded = session.load(
-                    self.request.candidate, side.instance.init_args, side.instance.init_kwargs,
-                    seed=side.build_seed, conv_tf32=side.conv_tf32, preferred=preferred,
-                )  # fmt: skip
-                if side.bind(loaded.parameters) is not None:
+                if (weights := placed_weights(session, self.request, side, preferred)) is None:
                     return []
-                if side.pairs:
-                    session.load_state(side.state())
-                weights = places_of_weights(session, loaded)
                 checker = Checker(side, session)
                 right = checker.run("fresh") and checker.run("repeated")
                 self.findings += [one for one in checker.findings if one.severity == "hack"]
@@ -448,6 +495,23 @@ class OwnTiming:
                 if error.kind == "infra_error":
                     raise
                 return []
+
+
+def placed_weights(
+    session: Session, request: EvalRequest, side: ExpectedSide, preferred: Sequence[Choice]
+) -> dict[str, Place] | None:
+    """Load the candidate, with the ``preferred`` configurations of its kernels, and pass on the weights; return their
+    addresses, None where they do not fit."""
+    given = side.instance
+    loaded = session.load(
+        request.candidate, given.init_args, given.init_kwargs,
+        seed=side.build_seed, conv_tf32=side.conv_tf32, preferred=preferred,
+    )  # fmt: skip
+    if side.bind(loaded.parameters) is not None:
+        return None
+    if side.pairs:
+        session.load_state(side.state())
+    return places_of_weights(session, loaded)
 
 
 def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:

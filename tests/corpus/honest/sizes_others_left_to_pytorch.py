@@ -1,0 +1,7 @@
+# root: sizes
+# expect: credited
+# base: sizes_product
+# Leaves other sizes than the task's own to PyTorch.
+#   (M, K), N = a.shape, b.shape[1]
+# + if (M, N, K) != (4096, 256, 256):
+# +     return torch.matmul(a, b)
