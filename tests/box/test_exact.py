@@ -120,6 +120,29 @@ def test_without_the_comparison_a_threshold_decides(gym, name):
     assert grade(entry_named(name), gym.factory, exact=0).status == "hack"
 
 
+CLIPPED = """
+import torch, triton, triton.language as tl
+@triton.jit
+def clipped(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.minimum(tl.maximum(tl.load(x + at, at < n), -1.0), 1.0), at < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        clipped[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+
+
+def test_bounds_that_are_the_default_are_bounds(gym):
+    """PyTorch leaves them out of what it dispatches; an operator without them was taken for the identity."""
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+    reference += "        return torch.nn.functional.hardtanh(x, -1, 1)\n"
+    reference += "def get_inputs():\n    return [torch.randn(64, 128)]\n"
+    verdict = gym.grade(Task(id="clipped", reference=reference), CLIPPED, timing=False)
+    assert verdict.is_correct and verdict.exactness.outcome == "proved", verdict.exactness
+
+
 def test_a_constant_is_no_achievement(gym):
     """Its kernel stores the zeros that stood there: no decoy, as exact arithmetic shows, and no speedup."""
     verdict = grade(entry_named("below_the_maximum_into_zeros"), gym.factory)

@@ -18,7 +18,8 @@ by ``u`` (the conditioning of the task), ``z_reference`` for the reference run a
 test is what separates precisions: rounding operands to the next lower format multiplies ``z_operand`` by the ratio of
 the unit roundoffs (8192 from fp32 to tf32 or fp16, 128 to two bf16 with sixteen bits, 8 from fp16 to bf16, 16 from bf16
 to fp8), while another order of summation stays within a few times ``z_reference``. Slices that lie several deviations
-from zero, as ``mixed`` inputs have them, cost a variance in one pass more than that. Where the limit is exceeded, the
+from zero, as ``mixed`` inputs have them, cost a variance in one pass more than that. Tensor cores cut operands to tf32
+off, so that positive products are short by 1.33 to 1.44 units on average. Where the limit is exceeded, the
 reference is run once more with sums taken term after term, as a kernel may take them: three times that error passes.
 """
 
@@ -94,7 +95,7 @@ class ToleranceRule:
 _RULES: dict[str, ToleranceRule] = {
     "fp64": ToleranceRule("fp64", 1e-9, 1e-9, 16, 4096, 64, 4096),
     "fp32": ToleranceRule("fp32", 1e-4, 1e-4, 16, 16, 8, 16, mixed_factor=16),
-    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 3, 5, 1),
+    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 3, 5, 1.5),
     "fp16": ToleranceRule("fp16", 4e-3, 4e-3, 4, 3, 5, 1),
     "bf16": ToleranceRule("bf16", 3e-2, 3e-2, 4, 4, 8, 2),
 }

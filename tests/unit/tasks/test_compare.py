@@ -104,6 +104,14 @@ def test_tf32_operands_fail_only_where_single_is_declared():
     assert compare([tf32], make_oracle(Product(), [x, w], "tf32"), tolerance_for("tf32")).passed_calls == 1
 
 
+def test_positive_operands_may_be_cut_off_to_tf32_and_their_product_not_rounded_to_bf16():
+    x, w = torch.rand(64, 2048), torch.rand(2048, 64)
+    oracle = make_oracle(Product(), [x, w], "tf32")
+    cut = [(one.view(torch.int32) & ~0x1FFF).view(torch.float32) for one in (x, w)]
+    assert compare([cut[0] @ cut[1]], oracle, tolerance_for("tf32")).passed_calls == 1
+    assert compare([(x @ w).bfloat16().float()], oracle, tolerance_for("tf32")).passed_calls == 0
+
+
 def truncated(x):
     return (x.view(torch.int32) & ~0xFFFF).view(torch.float32)
 

@@ -144,6 +144,7 @@ OPERATORS.update(
     minimum=lambda x, y: number(field_of(x, y), x).minimum(number(field_of(x, y), y)),
     clamp_min=lambda x, low: _clamp(x, low),
     clamp_max=lambda x, high: _clamp(x, None, high),
+    hardtanh=lambda x, low=-1, high=1: _clamp(x, low, high),  # PyTorch does not pass on what is the default
     softmax=lambda x, dim, half=False: _softmax(x, dim),
     logsumexp=lambda x, dim, keepdim=False: _logsumexp(x, dim, keepdim),
     isnan=lambda x: np.isnan(x.full().f),
@@ -163,7 +164,7 @@ for _name, _function in {
     OPERATORS[_name] = _opaque(_name, _function)
 
 
-@operator("clamp", "hardtanh")
+@operator("clamp")
 def _clamp(x: Exact, low: Any = None, high: Any = None) -> Exact:
     if low is not None:
         x = x.maximum(number(x.field, low))
