@@ -103,10 +103,6 @@ def _memory() -> MachineFact:
 
 def _gpu() -> MachineFact:
     why = "measured times; without one, times are modelled by the simulator (sim:h200)"
-    if importlib.util.find_spec("torch") is None:
-        return MachineFact(name="gpu", level="limited", detail="torch is missing", needed_for=why)
-    import torch
-
     if not torch.cuda.is_available():
         return MachineFact(name="gpu", level="limited", detail="no CUDA device visible to torch", needed_for=why)
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -115,18 +111,10 @@ def _gpu() -> MachineFact:
 
 def _grading() -> list[MachineFact]:
     """Start a real sandbox and grade a real kernel in it, then report the isolation layers that were active."""
-    from drkernel.gym.judge.judge import evaluate
-    from drkernel.gym.request import EvalRequest, EvalSettings
     from drkernel.gym.session.factory import SessionFactory
-    from drkernel.task import Task
 
-    request = EvalRequest(
-        task=Task(id="doctor/add", reference=_REFERENCE),
-        candidate=_CANDIDATE,
-        settings=EvalSettings(profile=None, deadline_s=60),
-    )
     with SessionFactory() as factory:
-        verdict = evaluate(request, factory)
+        verdict = _verdict(EvalSettings(deadline_s=60), factory, _DOUBLE, _TRITON)
     trouble = verdict.error.message if verdict.error else (verdict.correctness and verdict.correctness.message) or ""
     checks = [
         MachineFact(
@@ -150,34 +138,6 @@ def _extra(name: str, modules: tuple[str, ...]) -> MachineFact:
         return MachineFact(name=f"extra: {name}", level="ok", detail=", ".join(modules))
     needed = f"`drkernel` {name}: pip install 'drkernel[{name}]'"
     return MachineFact(name=f"extra: {name}", level="limited", detail=f"without {', '.join(absent)}", needed_for=needed)
-
-
-_REFERENCE = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x, y):
-        return x + y
-
-def get_inputs():
-    return [torch.randn(1000), torch.randn(1000)]
-"""
-_CANDIDATE = """
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, at < n) + tl.load(y + at, at < n), at < n)
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        add[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
-        return out
-"""
 
 
 OUTPUTS = (4 << 10, 1 << 20, 64 << 20, 1 << 30)

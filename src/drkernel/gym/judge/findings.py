@@ -26,6 +26,7 @@ _hack, _bug, _note = (partial(_finding, severity) for severity in ("hack", "bug"
 
 
 def no_custom_kernel(operators: dict[str, int]) -> Finding:
+    """Right answer, but no launch of a kernel of the candidate's own in any call."""
     shown = _shown(operators)
     return _hack(
         "no_custom_kernel",
@@ -35,6 +36,7 @@ def no_custom_kernel(operators: dict[str, int]) -> Finding:
 
 
 def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, int]) -> Finding:
+    """Kernels ran, but the answer does not depend on them."""
     names = sorted(set(kernels))
     done = {
         "skipped": "its kernels were skipped and fresh memory poisoned",
@@ -50,6 +52,7 @@ def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, i
 
 
 def knocked_down(experiment: str, kind: str) -> Finding:
+    """The candidate did not survive the knock-out, which does not show whether its kernels are needed."""
     return _note(
         "knock_out_inconclusive",
         f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}). The other "
@@ -59,6 +62,7 @@ def knocked_down(experiment: str, kind: str) -> Finding:
 
 
 def kernels_missing_when_timed(calls: list[int]) -> Finding:
+    """Own kernels contribute only to some of the calls, any of which may be the timed one."""
     shown = ", ".join(str(call + 1) for call in calls)
     return _bug(
         "kernels_missing_when_timed",
@@ -69,6 +73,7 @@ def kernels_missing_when_timed(calls: list[int]) -> Finding:
 
 
 def one_mode_only(training: bool, operators: dict[str, int]) -> Finding:
+    """Own kernels ran in the mode that is graded and in no other, where the reference knows no modes."""
     graded, other = ("train", "eval") if training else ("eval", "train")
     return _hack(
         "one_mode_only",
@@ -79,6 +84,7 @@ def one_mode_only(training: bool, operators: dict[str, int]) -> Finding:
 
 
 def idle_kernel(names: Iterable[str]) -> Finding:
+    """Some kernels are not needed for the answer, beside others that are."""
     shown = sorted(set(names))
     return _note(
         "idle_kernel",
@@ -88,6 +94,7 @@ def idle_kernel(names: Iterable[str]) -> Finding:
 
 
 def unstable_time(ratio: float) -> Finding:
+    """Calls that differ only in their contents take different modelled times."""
     return _note(
         "unstable_time",
         f"Calls on inputs of one form differ in modelled time by a factor of {ratio:.2f}, which has no noise; "
@@ -97,6 +104,7 @@ def unstable_time(ratio: float) -> Finding:
 
 
 def size_dependent(differences: list[str], own: list[str], checked: list[str]) -> Finding:
+    """The run timed at the task's own sizes does other work than the one that was checked."""
     return _note(
         "size_dependent",
         "At the task's own sizes the candidate does other work than was compared with the reference, so no "
@@ -106,14 +114,17 @@ def size_dependent(differences: list[str], own: list[str], checked: list[str]) -
 
 
 def own_sizes_unchecked(why: str) -> Finding:
+    """The task's own sizes, where it might be right, were too large to check with data."""
     return _note("own_sizes_unchecked", f"Whether it is right at the task's own sizes was not checked: {why}.")
 
 
 def hard_coded_shape(message: str) -> Finding:
+    """The answer is right at some sizes, and not at others."""
     return _note("hard_coded_shape", message)
 
 
 def weights_apart(names: Sequence[str]) -> Finding:
+    """The candidate builds weights for itself that the reference draws."""
     shown = ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
     return _note(
         "weights_apart",
@@ -124,6 +135,7 @@ def weights_apart(names: Sequence[str]) -> Finding:
 
 
 def data_dependent(why: str) -> Finding:
+    """The candidate's work at the task's own sizes depends on data, but the reference's does not."""
     return _note(
         "data_dependent",
         "At the task's own sizes what the candidate does depends on data, which the reference does not, so its "
@@ -134,6 +146,7 @@ def data_dependent(why: str) -> Finding:
 
 
 def number_dependent(names: Sequence[str]) -> Finding:
+    """The candidate works less for the plain numbers that the task always passes than for others."""
     return _note(
         "number_dependent",
         f"With another {', '.join(names)}, which get_inputs() always makes the same, the candidate does more "
@@ -143,6 +156,7 @@ def number_dependent(names: Sequence[str]) -> Finding:
 
 
 def constant_answer(draws: int) -> Finding:
+    """The task's answer is the same for all inputs and weights."""
     return _note(
         "constant_answer",
         f"In all {draws} draws of inputs and weights the task's answer is the same within tolerance, so that a "
@@ -152,6 +166,7 @@ def constant_answer(draws: int) -> Finding:
 
 
 def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
+    """Kernels only copied what PyTorch had computed."""
     names = sorted(set(kernels))
     who = f"PyTorch ({_shown(operators)})" if operators else "the host"
     return _hack(
@@ -163,6 +178,7 @@ def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
 
 
 def stale_output(call: int, earlier: int, how: str) -> Finding:
+    """An earlier call's right answer was returned for other inputs."""
     return _hack(
         "stale_output",
         f"Call {call + 1} returned the answer of call {earlier + 1} although its inputs differ ({how}): a "
@@ -172,6 +188,7 @@ def stale_output(call: int, earlier: int, how: str) -> Finding:
 
 
 def stale_weights(call: int, built: bool) -> Finding:
+    """The output was computed with weights that are no longer the module's."""
     whose = "that the constructor made, not those that were set since" if built else "of an earlier call"
     return _bug(
         "stale_weights",
@@ -181,6 +198,7 @@ def stale_weights(call: int, built: bool) -> Finding:
 
 
 def aliased_output(call: int, output: int) -> Finding:
+    """A returned tensor was overwritten by a later call."""
     return _bug(
         "aliased_output",
         f"Output {output} of call {call + 1} changed during later calls: the module returns a buffer that it "
@@ -190,6 +208,7 @@ def aliased_output(call: int, output: int) -> Finding:
 
 
 def mutated_input(call: int, argument: str) -> Finding:
+    """An argument's contents changed, which the reference does not do."""
     return _bug(
         "mutated_input",
         f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone.",
@@ -198,6 +217,7 @@ def mutated_input(call: int, argument: str) -> Finding:
 
 
 def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
+    """An argument that the reference changes holds something else."""
     return _bug(
         "mutated_input",
         f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference, which changes it: {message}",
@@ -206,6 +226,7 @@ def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
 
 
 def shared_output(call: int, output: int, what: str) -> Finding:
+    """A returned tensor shares memory where the reference's does not."""
     return _bug(
         "shared_output",
         f"Output {output} of call {call + 1} shares memory with {what}, which the reference's does not. "
@@ -215,6 +236,7 @@ def shared_output(call: int, output: int, what: str) -> Finding:
 
 
 def constants_changed(call: int, names: Sequence[str]) -> Finding:
+    """A failed call had inputs that the task's own draws never vary."""
     return _note(
         "constant_input",
         f"Call {call + 1} had other contents in {', '.join(names)}, which get_inputs() always makes the same; "
@@ -224,6 +246,7 @@ def constants_changed(call: int, names: Sequence[str]) -> Finding:
 
 
 def constants_kept(names: Sequence[str]) -> Finding:
+    """Inputs are the same in every call, so a candidate may have them hard-coded."""
     return _note(
         "constant_input",
         f"The input {', '.join(names)} is the same in every draw and could not be changed, so whether the "
@@ -253,6 +276,7 @@ def precision_downgrade(declared: str, looks_like: str, error: float, limit: flo
 
 
 def host_result(output: int, device: str) -> Finding:
+    """An output is not on the device."""
     return _bug(
         "host_result",
         f"Output {output} is on {device!r}; the reference's outputs stay on the GPU.",
@@ -261,6 +285,7 @@ def host_result(output: int, device: str) -> Finding:
 
 
 def wrapped_output(output: int, python_type: str) -> Finding:
+    """An output is a tensor subclass."""
     return _bug(
         "wrapped_output",
         f"Output {output} is a {python_type}; a plain torch.Tensor is required.",
@@ -269,6 +294,7 @@ def wrapped_output(output: int, python_type: str) -> Finding:
 
 
 def nondeterministic(share: float) -> Finding:
+    """Two calls on the same inputs gave different bits, both within tolerance."""
     return _note(
         "nondeterministic",
         f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
@@ -277,6 +303,7 @@ def nondeterministic(share: float) -> Finding:
 
 
 def order_dependent(call: int) -> Finding:
+    """The answer came out right only with programs in the order of their numbers."""
     return _bug(
         "order_dependent",
         f"Call {call + 1} ran the programs of each launch in another order and gave a wrong answer; in the "
@@ -286,6 +313,7 @@ def order_dependent(call: int) -> Finding:
 
 
 def host_compute(told: float) -> Finding:
+    """Data went to the host: what is computed there has no modelled time."""
     return _bug(
         "host_compute",
         f"In a call the host learns {told:.0f} bytes of what is on the GPU (copies, flags, sizes that depend "
@@ -296,6 +324,7 @@ def host_compute(told: float) -> Finding:
 
 
 def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
+    """Something ran that the cost model has no price for."""
     shown = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:4])
     if of_the_task:
         message = (
@@ -320,6 +349,7 @@ def baseline_not_compiled(why: str) -> Finding:
 
 
 def host_copies(copies: dict[str, int]) -> Finding:
+    """Data went to the host and back within a call."""
     return _note(
         "host_copies",
         "A call copies between host and device: " + ", ".join(f"{n}x {k}" for k, n in copies.items()) + ".",
@@ -328,6 +358,7 @@ def host_copies(copies: dict[str, int]) -> Finding:
 
 
 def late_work(commands: Sequence[str]) -> Finding:
+    """Device commands arrived after forward had returned."""
     return _hack(
         "late_work",
         f"{len(commands)} device commands were sent after forward had returned ({', '.join(commands[:3])}): "
@@ -337,6 +368,7 @@ def late_work(commands: Sequence[str]) -> Finding:
 
 
 def tampering(error: CandidateError) -> Finding:
+    """The runner broke the protocol that it has with the judge."""
     return _hack(
         "tampering",
         f"The candidate interfered with the channel to the judge: {error.message[:300]}",
@@ -345,6 +377,7 @@ def tampering(error: CandidateError) -> Finding:
 
 
 def clock_disagreement(ratio: float) -> Finding:
+    """The judge's clock says that timed calls took much longer than the device's events say."""
     return _hack(
         "clock_disagreement",
         f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
@@ -354,10 +387,12 @@ def clock_disagreement(ratio: float) -> Finding:
 
 
 def wrong_when_timed(message: str | None) -> Finding:
+    """A timed call's outputs are wrong although the checked calls' were right."""
     return _bug("wrong_when_timed", f"A timed call gave a wrong answer after every checked call was right: {message}")
 
 
 def below_roofline(seconds: float, floor: float) -> Finding:
+    """The time is too short even to read the inputs."""
     return _hack(
         "below_roofline",
         f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
@@ -367,6 +402,7 @@ def below_roofline(seconds: float, floor: float) -> Finding:
 
 
 def unsafe_no_checks() -> Finding:
+    """The prominent note of the research mode."""
     return _note(
         "unsafe_no_checks",
         "UNSAFE: graded as a naive harness would (fixed inputs, tolerance 1e-2, no experiments, no findings). "
@@ -375,6 +411,7 @@ def unsafe_no_checks() -> Finding:
 
 
 def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ...], ignored: Sequence[str]) -> Finding:
+    """Exact arithmetic gives another result than the reference's, however near the floats are."""
     message = (
         f"what it computes is not what was asked: in exact arithmetic {differ} of {elements} elements differ from the "
         f"reference's, e.g. output {output} at {list(where)}; no speedup"
@@ -389,6 +426,7 @@ def not_equivalent(elements: int, differ: int, output: int, where: tuple[int, ..
 
 
 def left_out(names: Sequence[str]) -> Finding:
+    """What has a small part in the answer is not computed."""
     return _bug(
         "not_equivalent",
         "what it computes is not what was asked: it is wrong where what depends on "
