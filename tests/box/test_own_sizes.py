@@ -5,6 +5,7 @@ import pytest
 from corpus_grading import entry_named, task_named
 from drkernel.gym.judge.seen import essence
 from drkernel.task import Task
+from drkernel.tasks.builtin import builtin_task
 
 TERMS = {"checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
 HONEST = entry_named("sizes_whole_row").source
@@ -165,6 +166,22 @@ class ModelNew(torch.nn.Module):
         rows[(n,)](x, out, n, BLOCK=256)
         return out
 """
+
+
+@pytest.mark.parametrize("first", ["cols", "min(cols, 128)"])
+def test_a_pass_that_ran_once_where_it_was_checked_has_to_run_as_often_as_needed(gym, first):
+    """The maximum of a row's first block alone is right until inputs are large, and saves a pass over long rows."""
+    source = entry_named("softmax_three_passes").source
+    kernel, module = source.split("class ModelNew")
+    once = kernel.replace("range(0, cols, BLOCK)", "range(0, first, BLOCK)", 1).replace(
+        "cols, spare,", "cols, first, spare,"
+    )
+    told = module.replace("cols, 0, BLOCK=4096, num_warps=8", f"cols, {first}, 0, BLOCK=128")
+    verdict = gym.grade(
+        builtin_task("level1/softmax"), f"{once}class ModelNew{told}", profile="tiny", other_calls=False
+    )
+    kinds = [finding.kind for finding in verdict.findings]
+    assert verdict.is_correct and ("size_dependent" in kinds) == (verdict.speedup is None) == (first != "cols")
 
 
 def test_square_matrices_may_be_taken_for_square(gym):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,8 @@ from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs
-from drkernel.tasks.problem import Instance, ReferenceCall, usable
-from drkernel.tasks.promote import PromoteToDouble, cloned, copied, promoted_inputs
+from drkernel.tasks.problem import ReferenceCall, usable
+from drkernel.tasks.promote import PromoteToDouble, copied, promoted_inputs
 from drkernel.tasks.thin import inputs_only, thin_sizing
 from drkernel.verdict import Exactness, Finding
 from ttir_executor.exact.field import Field
@@ -59,8 +59,6 @@ COINCIDENCES = 1e-3
 """share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
-ALIKE = 0.1
-"""relative difference of a slope in two precisions; what remains of a sum that cancels is another in each"""
 SMALL_PART = 3.0
 """relative tolerances that a part of the answer is small below, beside the usual one: it might be left out"""
 SOME = 0.1
@@ -192,13 +190,9 @@ class _TimedCalls:
     """What the calls did that may be timed."""
 
     def __init__(self, side: ExpectedSide, checker: Checker, weights: Mapping[str, Place]):
-        self.side = side
-        self.all = [call for call in checker.calls[checker.began :] if call.passed]
-        calls = timed_calls(self.all)
+        calls = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
         self.work = work_at(side.reference.source)
-        self.session, self.weights = checker.session, dict(weights)
-        self.facts = facts_of(calls, checker.session, self.weights)
-        self.each = [one for call in calls for one in facts_of([call], checker.session, {})]
+        self.facts = facts_of(calls, checker.session, dict(weights))
 
     @property
     def choices(self) -> list[Choice]:
@@ -359,11 +353,8 @@ def _ignored(call: RecordedCall, seeds: Callable[[str, int], int], deadline: flo
 
 
 def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
-    """Names of inputs and weights with elements whose part in the answer is small, where the candidate is wrong in a
-    call with these so much larger that their part is as large as others'.
-
-    A tolerance hides such parts, and the finite fields say nothing of a candidate whose comparison is open.
-    """
+    """Names of inputs and weights with elements whose part in the answer is small enough for a tolerance to hide it,
+    where the candidate is wrong in a call with these so much larger that their part is as large as others'."""
     inputs, found = checker.calls[0].case.inputs, []
     names = side.reference.argument_names()
     for name, larger in _larger_parts(side, inputs, names):
@@ -392,43 +383,33 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
 
 def _larger_parts(side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
     """Inputs and weights in which some elements have a small part in the answer, with these so much larger."""
-    slopes: dict[str, torch.Tensor] = {}
-    with _condemning_nobody():
-        slopes = _slopes(side.instance, inputs, names)
     values = {name: value for name, value in side.instance.state_dict().items() if name in side.pairs.values()}
     values |= dict(zip(names, inputs, strict=False))
-    parts = {name: (slope * values[name]).abs() for name, slope in slopes.items() if name in values}
+    parts: dict[str, torch.Tensor] = {}
+    with _condemning_nobody():
+        slopes = _slopes(side.instance.model, inputs, names)
+        parts = {name: (slope * values[name]).abs() for name, slope in slopes.items() if name in values}
     usual = max((float(part[part > 0].median()) for part in parts.values() if bool((part > 0).any())), default=0.0)
     found = []
     for name, part in parts.items():
-        small = (part > 0) & (part < SMALL_PART * side.rule.rtol * usual)
+        small = (part > usual / LARGEST) & (part < SMALL_PART * side.rule.rtol * usual)
         if float(small.double().mean()) > SOME:
-            factor = torch.where(small, usual / part, 1.0).clamp(max=LARGEST)
+            factor = torch.where(small, usual / part, 1.0)
             found.append((name, torch.empty_like(values[name]).copy_(values[name] * factor)))
     return random.Random(side.seeds("larger")).sample(found, min(len(found), MOST_ARGUMENTS))
 
 
-def _slopes(instance: Instance, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """What a sum of the reference's outputs, each with a random weight, changes by for each element of floating inputs
-    and weights; 0 where that is another in double, as of a sum that cancels."""
-    low = _slopes_of(copied(instance.model), cloned(list(inputs)), names)
-    high = _slopes_of(copied(instance.model).double(), promoted_inputs(list(inputs)), names)
-    return {
-        name: torch.where((slope - low[name]).abs() < ALIKE * slope.abs(), slope, 0.0)
-        for name, slope in high.items()
-        if name in low and slope.numel()
-    }
-
-
-def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
+def _slopes(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """What a sum of randomly weighted outputs changes by for each element of floating inputs and weights. In double, so
+    that hardly anything remains of a sum that cancels."""
+    model, inputs = copied(model).double(), promoted_inputs(list(inputs))
     state = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for value in (*inputs, *state.values()):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             value.requires_grad_()
     varied = {name: value for name, value in (*zip(names, inputs, strict=False), *state.items())}
     varied = {name: value for name, value in varied.items() if getattr(value, "requires_grad", False)}
-    double = any(value.dtype == torch.float64 for value in varied.values())
-    with torch.enable_grad(), PromoteToDouble() if double else nullcontext():
+    with torch.enable_grad(), PromoteToDouble():
         outputs = [out for out in flatten_outputs(model(*inputs)) if isinstance(out, torch.Tensor)]
         chances = torch.Generator().manual_seed(0)
         total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
@@ -436,7 +417,7 @@ def _slopes_of(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[st
             return {}
         slopes = torch.autograd.grad(total, list(varied.values()), allow_unused=True)
     found = zip(varied, slopes, strict=True)
-    return {name: slope.double() for name, slope in found if slope is not None}
+    return {name: slope for name, slope in found if slope is not None}
 
 
 def _words(bound: BoundCall) -> str:

@@ -45,7 +45,7 @@ MAIN = 0.25
 """a unit (tensor cores in a format, fp32) with at least this share of the candidate's arithmetic is compared by itself,
 so that cheap operations do not replace expensive ones"""
 LANES = 0.25
-"""share of a launch's used lanes that must have been used where rows were shorter"""
+"""share of a launch's used lanes, and of its loops' runs, that there must have been where rows were shorter"""
 TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
 NOTABLE = 0.05
@@ -90,8 +90,17 @@ def unexercised(own: Seen, exercises: Sequence[Exercise]) -> list[Signature]:
 
 
 def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
-    """The correct calls with the same launches and operators as this call, in any number."""
-    return [one for one in exercises if _does_the_same(own, one.seen) and _fills_its_lanes(own, one)]
+    """The correct calls with the same launches and operators, in any number; those that go as far, if there are any."""
+    same = [one for one in exercises if _does_the_same(own, one.seen) and _fills_its_lanes(own, one)]
+    return [one for one in same if goes_as_far(own, one)] or same
+
+
+def goes_as_far(own: Seen, one: Exercise) -> bool:
+    """Whether loops ran about as often for each run of what is around them."""
+    there = one.seen.launched
+    return one.kept_rows or all(
+        signature in there and here.rounds_of(there[signature]) >= LANES for signature, here in own.launched.items()
+    )
 
 
 def _does_the_same(own: Seen, other: Seen) -> bool:

@@ -20,7 +20,7 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, unexercised
+from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unexercised
 from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
 from drkernel.gym.judge.reference_at_size import (
     HALF,
@@ -457,13 +457,16 @@ class OwnTiming:
     # ---- calls that were right
 
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
-        """Calls at other sizes, until everything that the timed calls did has been right in one of them."""
+        """Calls at other sizes, until all that the timed calls did has been right in one whose loops ran as often."""
         found: list[Exercise] = []
         sizings = self._sizings(calls, known)
-        # sizings are worth working out only where something has not been right yet
-        while any(differences(call, known + found, self._views(), left=AGREEING) for call in calls):
-            if (chosen := next(sizings, None)) is None:
+        while not self.findings:
+            right = not any(differences(call, known + found, self._views(), left=AGREEING) for call in calls)
+            far = all(any(goes_as_far(call.seen, one) for one in known + found) for call in calls)
+            if (right and far) or (chosen := next(sizings, None)) is None:
                 break
+            if right and not chosen.kept_rows:
+                continue
             wanted = [one.choice for call in calls for one in call.seen.launched.values()]
             found += self._exercise(chosen, list({repr(choice): choice for choice in wanted}.values()))
         return found
@@ -478,7 +481,7 @@ class OwnTiming:
         yield from sizings_to_exercise(self.request, self.checked.source)
 
     def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
-        """Two calls in a fresh session, the second with nothing to compile or tune; none when one is wrong."""
+        """Three calls in a fresh session, the last with nothing to compile or tune; none when one is wrong."""
         try:
             side = ExpectedSide(self.request, chosen.source)
         except TaskError:
@@ -488,8 +491,11 @@ class OwnTiming:
                 if (weights := placed_weights(session, self.request, side, preferred)) is None:
                     return []
                 checker = Checker(side, session)
-                right = checker.run("fresh") and checker.run("repeated")
+                usual = checker.run("fresh")
+                right = usual and checker.run("stressed") and checker.run("repeated")
                 self.findings += [one for one in checker.findings if one.severity == "hack"]
+                if usual and not right:
+                    self.findings.append(show.size_dependent([f"large inputs: wrong at {chosen.sizes.words}"], [], []))
                 return _exercises(checker.calls[-1:], session, weights, chosen) if right else []
             except SessionError as error:
                 if error.kind == "infra_error":

@@ -194,6 +194,10 @@ class Launched:
         whole = sum(done for _, done in parts)
         return self.programs * sum(done * done / count for count, done in parts) / whole**2 if whole else 1.0
 
+    def rounds_of(self, other: Launched) -> float:
+        """The share of its loads that remains where loops run as often as in another."""
+        return kept(self.blocks, other.entered, other.programs, self.entered, self.programs, LOADED)
+
     def per_program(self, unit: str) -> float:
         """The mean work of a program."""
         return self.work.get(unit, 0.0) / max(1, self.programs)
