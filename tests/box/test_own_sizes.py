@@ -271,3 +271,44 @@ def test_nothing_hides_behind_sizes(gym, cheat, elsewhere):
     candidate = cheat.replace("        out =", f"        {elsewhere}\n        out =")
     verdict = gym.grade(Task(id="rows", reference=ROWS), candidate, **SHORTENED)
     assert not verdict.is_correct and "own_sizes_unchecked" not in str(verdict.findings)
+
+
+IMPATIENT = {**SHORTENED, "own_seconds": 0.01}
+BLOCKED = """
+import torch, triton, triton.language as tl
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    row, at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
+    value = tl.load(x + row[:, None] * n + at[None, :], at[None, :] < n, -float("inf"))
+    value = tl.exp(value - tl.max(value, 1)[:, None])
+    tl.store(out + row[:, None] * n + at[None, :], value / tl.sum(value, 1)[:, None], at[None, :] < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        rows[(triton.cdiv(x.shape[0], 128),)](x, out, x.shape[1], BLOCK=128, WIDTH=512)
+        return out
+"""
+
+
+@pytest.mark.parametrize("own", [16384, 17 << 9])
+def test_masks_may_be_left_out_where_blocks_fill_the_task(gym, own):
+    verdict = gym.grade(Task(id="rows", reference=ROWS.replace("512", str(own))), BLOCKED, **IMPATIENT)
+    assert verdict.is_correct and verdict.speedup is not None and verdict.coverage == 1.0, verdict.findings
+    [note] = [finding for finding in verdict.findings if finding.kind == "hard_coded_shape"]
+    assert note.message.startswith("Right only where the task's sizes are whole blocks; at x float32[")
+    assert verdict.checked_at.changed["ROWS"] == (own, 512)
+
+
+@pytest.mark.parametrize(
+    ("own", "old", "new", "seconds"),
+    [
+        ("16448", "", "", 0.01),  # blocks do not fill it
+        ("16384", "tl.exp(", "tl.exp2(", 0.01),
+        ("16384", "out + row[:, None]", "out + (row % 4096)[:, None]", 0.01),  # wrong where there are many rows
+        ("16384", "", "", 0.0),  # where training grades
+    ],
+)
+def test_blocks_excuse_nothing_else(gym, own, old, new, seconds):
+    task = Task(id="rows", reference=ROWS.replace("512", own))
+    verdict = gym.grade(task, BLOCKED.replace(old, new), **{**IMPATIENT, "own_seconds": seconds})
+    assert not verdict.is_correct or (verdict.speedup is None and not verdict.coverage)

@@ -4,13 +4,12 @@ An axis is *parallel* when the reference treats its positions independently: omi
 same positions of the outputs and changes nothing else. Where the module is small enough to be built, this is tested on
 small inputs with data; otherwise it is judged by shapes and by the axis's name (a batch, the first axis of inputs and
 outputs alike, without statistics over it).
-
-Finds the integers of a reference's source that are sizes, and replaces them.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -47,16 +46,14 @@ def size_literals(source: str) -> list[SizeLiteral]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
             found += _integers(node.name, node)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found += _integers(node.targets[0].id, node.value)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Tuple)
-            and isinstance(node.value, ast.Tuple)
-        ):
-            for target, value in zip(node.targets[0].elts, node.value.elts, strict=False):
-                if isinstance(target, ast.Name):
-                    found += _integers(target.id, value)
+        elif isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = [*zip(target.elts, value.elts, strict=False)]
+            for name, held in pairs:
+                if isinstance(name, ast.Name):
+                    found += _integers(name.id, held)
     return found
 
 
@@ -159,10 +156,10 @@ MOST_TRIED = 128
 
 Axis = tuple[int, int]
 """(which tensor, which dimension)"""
-
-
 TOGETHER = "# equal sizes stay equal"
 """ends a reference in which one size of several axes is shortened along all of them"""
+DIVIDED, BLOCK = "# shortened sizes are of whole blocks", 128
+"""ends one in which they are parts of the task's own of a block or more: blocks that fill them fill the task's own"""
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,17 @@ class Knob:
     """whether their positions are independent"""
 
 
-def smaller(value: int) -> int:
-    """The next smaller size to try, about half: a multiple of 16 remains one as long as possible; 2 is the least."""
+def smaller(value: int, divided: bool = False) -> int:
+    """The next smaller size to try, about half: a multiple of 16 remains one as long as possible; 2 is the least.
+
+    ``divided``: a part of it of at least a block, first without an odd factor, so that powers of two remain; the value
+    itself where there is none.
+    """
+    if divided:
+        odd = value // (value & -value)
+        least = next((factor for factor in range(3, math.isqrt(odd) + 1, 2) if odd % factor == 0), odd)
+        parts = (value // factor for factor in (least, 2) if factor > 1 and value % factor == 0)
+        return next((part for part in parts if part >= BLOCK), value)
     if value % 16 == 0:
         half = value // 32 * 16
         return half if half >= 16 else 4
@@ -198,6 +204,7 @@ class SizedSource:
     def __init__(self, source: str) -> None:
         prepare_shapes()
         self.source = source
+        self.divided = source.rstrip().endswith(DIVIDED)
         self.reference = load_reference(source)
         self.model, self.inputs = on_meta(self.reference)
         self.cost, results = cost_of(self.model, self.inputs)
@@ -216,14 +223,18 @@ class SizedSource:
 
     def text(self, values: Mapping[str, int]) -> str:
         """The source with these sizes (by knob's label) written in."""
-        literals: list[SizeLiteral] = []
+        return self._text_with([(self.knobs[label], value) for label, value in values.items()])
+
+    def _text_with(self, sizes: list[tuple[Knob, int]]) -> str:
+        places: list[SizeLiteral] = []
         numbers: dict[str, int] = {}
-        for label, value in values.items():
-            for number, literal in enumerate(self.knobs[label].literals):
-                own = f"{label} {number}"
-                literals.append(SizeLiteral(own, literal.value, literal.line, literal.start, literal.end))
-                numbers[own] = _written(literal, self.knobs[label].value, value)
-        return rewrite(self.source, literals, numbers)
+        for knob, value in sizes:
+            for literal in knob.literals:
+                label = str(len(places))
+                places.append(replace(literal, label=label))
+                # one more or less than the size, perhaps; a name holds the size itself
+                numbers[label] = value + (literal.value - knob.value if literal.value else 0)
+        return rewrite(self.source, places, numbers)
 
     def cost_at(self, values: Mapping[str, int]) -> Cost:
         """The cost of one call at these sizes. Raises TaskError where the reference does not run."""
@@ -354,9 +365,7 @@ class SizedSource:
         return _meta_inputs(self._reference_with(knob, value))
 
     def _reference_with(self, knob: Knob, value: int) -> Reference:
-        places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(knob.literals)]
-        numbers = {str(n): _written(one, knob.value, value) for n, one in enumerate(knob.literals)}
-        return load_reference(rewrite(self.source, places, numbers))
+        return load_reference(self._text_with([(knob, value)]))
 
     # ---- whether positions are independent
 
@@ -420,11 +429,6 @@ class SizedSource:
                     continue
                 values[knob.label] = SMALL
         return values
-
-
-def _written(literal: SizeLiteral, own: int, value: int) -> int:
-    """What stands for a size of ``value`` at a place where ``literal`` stands for one of ``own``: one more, perhaps."""
-    return value + (literal.value - own if literal.value else 0)
 
 
 def _shares_positions(module: nn.Module) -> bool:

@@ -143,7 +143,7 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
 
 def _thinner(sized: SizedSource, best: Sizing) -> list[Sizing]:
     """A sizing with every shortened axis about half as long again, where the reference runs there."""
-    values = {label: smaller(used) for label, (_, used) in best.changed.items()}
+    values = {label: smaller(used, sized.divided) for label, (_, used) in best.changed.items()}
     try:
         cost = sized.cost_at(values)
     except TaskError:
@@ -229,7 +229,7 @@ class _Search:
         if not self._fits() or self.beside.get(knob.label) == self._others(knob):
             return
         own = knob.value
-        for size in [own, *_sizes_below(own, self.values[knob.label] + 1)]:
+        for size in [own, *self._sizes_below(own, self.values[knob.label] + 1)]:
             cost = self._cost({knob.label: size})
             if cost is not None and self._over(cost) <= 1:
                 self.values, self.cost = {**self.values, knob.label: size}, cost
@@ -243,7 +243,7 @@ class _Search:
         for knob in knobs:
             if self._fits():
                 return
-            sizes = _sizes_below(self.values[knob.label], least)
+            sizes = self._sizes_below(self.values[knob.label], least)
             low, high = 0, len(sizes) - 1  # costs grow with sizes: the first that fits is found by halving
             while low < high:
                 middle = (low + high) // 2
@@ -259,11 +259,7 @@ class _Search:
         """Halve the largest axis repeatedly; where the reference refuses, all axes of its size, or all axes."""
         stuck: set[str] = set()
         while not self._fits():
-            open_labels = [
-                knob.label
-                for knob in knobs
-                if knob.label not in stuck and self.values[knob.label] > least and self._next(knob.label, least)
-            ]
+            open_labels = [knob.label for knob in knobs if knob.label not in stuck and self._next(knob.label, least)]
             if not open_labels:
                 return
             label = max(open_labels, key=lambda one: self.values[one])
@@ -276,8 +272,14 @@ class _Search:
 
     def _next(self, label: str, least: int) -> int:
         """The next size of a knob; 0 when that is below the least."""
-        size = smaller(self.values[label])
-        return size if least <= size < self.values[label] else 0
+        return next(iter(self._sizes_below(self.values[label], least)), 0)
+
+    def _sizes_below(self, value: int, least: int) -> list[int]:
+        """Ever smaller sizes down to the least."""
+        found = []
+        while least <= (size := smaller(value, self.sized.divided)) < value:
+            found.append(value := size)
+        return found
 
     def _fewer_groups(self) -> None:
         """Cut groups of channels to at most 8, so that fewer channels still leave several per group."""
@@ -308,14 +310,6 @@ class _Search:
     def _reduces_to_nothing(self) -> bool:
         """Whether the output has one fixed size (a loss), so that rows are the terms of a sum."""
         return not any(knob.outputs for knob in self.sized.knobs.values())
-
-
-def _sizes_below(value: int, least: int) -> list[int]:
-    """Ever smaller sizes down to the least."""
-    sizes = [value]
-    while smaller(sizes[-1]) < sizes[-1] and smaller(sizes[-1]) >= least:
-        sizes.append(smaller(sizes[-1]))
-    return sizes[1:]
 
 
 def _is_choice(knob: Knob) -> bool:

@@ -33,7 +33,7 @@ from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.memory import default_budget, is_no_room, shown
 from drkernel.gym.judge.own_sizes import Untimed
-from drkernel.gym.judge.reference_at_size import forms_of
+from drkernel.gym.judge.reference_at_size import bytes_among, forms_of
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.protocol import OpensSessions, Output, SessionError, TimedCalls, TimedSession
 from drkernel.sim.spec import spec_called
@@ -375,7 +375,7 @@ class _Pairs:
 
     def input_bytes(self) -> int:
         """Of all tensors among the inputs of a call."""
-        return bytes_of_inputs(self.draw("floor"))
+        return bytes_among(self.draw("floor"))
 
     def _reference_block(self, number: int) -> tuple[TimedCalls, TimedCalls]:
         """A block of the reference's calls, and one without calls; nothing of the candidate runs meanwhile."""
@@ -418,7 +418,7 @@ class _Pairs:
         """The different inputs of a block, as many as have room, and which of them each call has."""
         first = (number + WARM_UP_BLOCKS) * MOST_SETS
         inputs = [self.draw(purpose, first)]
-        room = SET_BYTES // max(1, bytes_of_inputs(inputs[0]))
+        room = SET_BYTES // max(1, bytes_among(inputs[0]))
         count = min(self._calls, MOST_SETS, max(BLOCK_CALLS, room))
         inputs += [self.draw(purpose, first + k) for k in range(1, count)]
         order = [call % count for call in range(self._calls)]
@@ -447,7 +447,7 @@ class _OwnPairs(_Pairs):
 
     def input_bytes(self) -> int:
         """Of all tensors among the inputs of a call."""
-        return bytes_of_inputs(self._given.values)
+        return bytes_among(self._given.values)
 
     @contextmanager
     def _work(self, purpose: str, number: int, session: TimedSession) -> Iterator[_Work]:
@@ -534,11 +534,6 @@ def without_floor(settings: EvalSettings) -> list[NotChecked]:
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
     samples = tuple(sample for block in blocks for sample in block.samples)
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
-
-
-def bytes_of_inputs(inputs: list[Any]) -> int:
-    """Return the bytes of all tensors among the inputs."""
-    return sum(leaf.nbytes for leaf in _tensors(inputs))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import Checked, Checker, arguments_of, forms_of, raw_output, values_of
+from drkernel.gym.judge.checks import Checked, Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
 from drkernel.gym.session.protocol import SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
@@ -119,17 +119,13 @@ def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, me
 
 def wrong_answer(checker: Checker, call: ReferenceCall) -> str | None:
     """Return what is wrong with the answer to a call; None when it is right."""
-    checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
+    checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * bytes_of_outputs(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
     return compare(values_of(result), call.oracle, checker.side.rule).message
 
 
 def _in_words(error: SessionError) -> str:
     return f"{error.detail.type}: {error.detail.message.partition(chr(10))[0][:300]}"
-
-
-def _bytes(oracle: Oracle) -> int:
-    return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
 def _draw_special(checker: Checker) -> ReferenceCall | None:

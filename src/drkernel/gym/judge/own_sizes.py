@@ -26,6 +26,7 @@ from drkernel.gym.judge.reference_at_size import (
     HALF,
     Forms,
     ReferenceWork,
+    bytes_among,
     forms_of,
     live_share,
     reference_profile_at,
@@ -36,7 +37,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.task import Task, sized_reference
-from drkernel.tasks.axes import TOGETHER, size_literals
+from drkernel.tasks.axes import BLOCK, DIVIDED, TOGETHER, size_literals
 from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
@@ -49,6 +50,10 @@ HELD_ORACLES = 3
 """the first, the present and the next, each eight times its answer"""
 FLOPS_A_SECOND, BYTES_A_SECOND = 1.2e10, 1e8
 """of one oracle, by a processor: of KernelBench's first ten problems within a factor of two"""
+PATIENCE = 8
+"""how far limits on what is checked are exceeded for the sake of kernels that leave out masks"""
+LARGER = 8
+"""how many times the limits may be reached where sizes are to be of whole blocks"""
 ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
 """findings on a candidate that may leave other sizes than its own to PyTorch"""
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
@@ -103,19 +108,21 @@ def with_other_sizes(
 ) -> Verdict:
     """The verdict; of an answer that fails where sizes were shortened, that at other sizes, if it is right there.
 
-    They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), then the
-    task's own, with data (a kernel may have them written into it), where the task declares no others and that is
-    expected to take no more than the settings' seconds and ``budget`` bytes. Time there is modelled without data, as
-    ever: work that depends on data is no more paid for than elsewhere.
+    They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), larger
+    ones of whole blocks (masks may be left out), then the task's own, with data (a kernel may have them written into
+    it), where the task declares no others and that is expected to take no more than the settings' seconds and
+    ``budget`` bytes. Time there is modelled without data, as ever: work that depends on data is no more paid for than
+    elsewhere.
     """
     task, settings, at = request.task, request.settings, verdict.checked_at
-    apart = at is not None and any(".shape[" in label for label in at.changed) and task.shapes != "free"
-    if apart and verdict.status in ("incorrect", "runtime_error"):
-        equal = task.model_copy(update={"reference": f"{task.reference.rstrip()}\n{TOGETHER}\n"})
-        second = evaluate(request.model_copy(update={"task": equal}), False)
-        if second.is_correct:
-            return _instead(second, verdict, task, "Right only where the task's equal sizes are equal")
-        verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
+    changed = at.changed if at is not None and at.profile is None and task.shapes != "free" else {}
+    for mark, where in ((TOGETHER, "equal sizes are equal"), (DIVIDED, "sizes are whole blocks")):
+        other = _at_other_sizes(request, mark, changed)
+        if other is not None and verdict.status in ("incorrect", "runtime_error"):
+            second = evaluate(other, False)
+            if second.is_correct:
+                return _instead(second, verdict, task, f"Right only where the task's {where}")
+            verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
     fixed = not task.profiles and settings.profile is None and task.shapes != "free" and settings.place.simulated
     if not (fixed and settings.own_seconds and _lacks_credit(verdict, request.candidate)) or settings.unsafe_no_checks:
         return verdict
@@ -134,6 +141,26 @@ def with_other_sizes(
             return verdict
         why = f"it ended with {second.status}: {second.error.message if second.error else ''}"
     return verdict.model_copy(update={"findings": (*verdict.findings, show.own_sizes_unchecked(why))})
+
+
+def _at_other_sizes(request: EvalRequest, mark: str, changed: Mapping[str, tuple[int, int]]) -> EvalRequest | None:
+    """The request at sizes with a mark of ``axes.py``; None where ``changed`` ones are no worse, or time is short.
+
+    Of whole blocks none is shorter than it was: what was wrong with a longer axis stays wrong.
+    """
+    task = request.task.model_copy(update={"reference": f"{request.task.reference.rstrip()}\n{mark}\n"})
+    if mark == TOGETHER:
+        apart = any(".shape[" in label for label in changed)
+        return request.model_copy(update={"task": task}) if apart else None
+    settings, partly = request.settings, any(own % used or used < BLOCK for own, used in changed.values())
+    if not partly or not settings.own_seconds:
+        return None
+    limits = ScaleLimits(bytes=LARGER * settings.checked_bytes, flops=LARGER * settings.checked_flops)
+    sizing = thin_sizing(task, limits)
+    shorter = any(used < changed.get(label, (own, own))[1] for label, (own, used) in sizing.changed.items())
+    settings = settings.model_copy(update={"checked_bytes": limits.bytes, "checked_flops": limits.flops})
+    fits = sizing.changed and sizing.cost.over(limits) <= 1 and not shorter
+    return request.model_copy(update={"task": task, "settings": settings}) if fits else None
 
 
 def _instead(second: Verdict, first: Verdict, task: Task, right: str) -> Verdict:
@@ -260,7 +287,7 @@ def run_at_own_sizes(
         init_args, init_kwargs = reference.draw_init(side.build_seed)
     except TaskError as error:
         raise Untimed(str(error)) from error
-    given = sum(leaf.numel() * leaf.element_size() for leaf in _tensors([init_args, init_kwargs]))
+    given = bytes_among([init_args, init_kwargs])
     if given > request.settings.checked_bytes:
         raise Untimed(f"arguments of the constructor take {given} bytes, which would have to be handed over")
     session = factory.open(request.settings, data_free=True)
@@ -369,7 +396,7 @@ def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
 def weight_places(state: Mapping[str, Output]) -> dict[str, Place]:
     """Addresses of parameters and buffers."""
     return {
-        f"weight {name}": Place(output.storage, _bytes(output.shape, output.dtype))
+        f"weight {name}": Place(output.storage, torch.Size(output.shape).numel() * output.dtype.itemsize)
         for name, output in state.items()
         if output.storage is not None and output.dtype is not None
     }
@@ -398,14 +425,6 @@ def _forms_differ(
 
 def _words(form: Form | None) -> str:
     return "no tensor" if form is None else f"{str(form[1]).removeprefix('torch.')}{list(form[0])}"
-
-
-def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    return torch.Size(shape).numel() * dtype.itemsize
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 @dataclass

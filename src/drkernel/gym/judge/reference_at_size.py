@@ -168,9 +168,9 @@ def _second_call(engine: DataFreeEngine, inputs: Any, weights: Any, results: Any
     work = ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
         read=sum(torch.Size(shape).numel() for call in engine.record.calls for _, shape in call.inputs),
-        input_bytes=_bytes(inputs),
-        weight_bytes=_bytes(weights),
-        output_bytes=_bytes(results),
+        input_bytes=bytes_among(inputs),
+        weight_bytes=bytes_among(weights),
+        output_bytes=bytes_among(results),
         products=sum(row.flops or 0.0 for row in profile.rows if row.name.removeprefix("aten.").startswith(_PRODUCTS)),
         discards=_discards([entry for entry in entries if isinstance(entry, Operator)]),
     )
@@ -227,7 +227,7 @@ def _is_mask(operator: Operator, name: str) -> bool:
     return name.startswith(_MASKS)
 
 
-def _bytes(values: Any) -> int:
+def bytes_among(values: Any) -> int:
     """Bytes of the tensors among ``values``, each once."""
     tensors = {id(leaf): leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)}
     return sum(leaf.numel() * ITEM_BYTES[str(leaf.dtype).removeprefix("torch.")] for leaf in tensors.values())
