@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import triton
@@ -9,7 +11,7 @@ import triton.language as tl
 
 from accumulators import MOVED, modelled
 from drkernel import sim
-from drkernel.sim.cost.pressure import register_pressure
+from drkernel.sim.cost.pressure import block_pressure, register_pressure
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import shared_memory
@@ -24,6 +26,7 @@ from drkernel.sim.target.shared_memory import (
 )
 from launches import Commands
 from ttir_executor.compiled import compile_ttir
+from ttir_executor.ttir.parser import parse_ttir
 
 
 @triton.jit
@@ -197,3 +200,22 @@ def test_loops_whose_warps_cannot_be_told_apart_here_are_compiled_with_all_alike
 
     with pytest.raises(PassesFailed, match="num_stages"):
         with_or_without("} {tt.num_stages = 2 : i32}", fails, PassesFailed)
+
+
+def test_what_a_long_kernel_holds_is_found_in_one_pass() -> None:
+    """Six thousand operations: half a second of processor time, not the square of their number."""
+    lines = [f"%v{k + 1} = arith.mulf %v{k}, %v{max(0, k - 3)} : tensor<128xf32>" for k in range(6000)]
+    text = f"""module {{ tt.func public @k(%x: !tt.ptr<f32>) {{
+    %r = tt.make_range {{end = 128 : i32, start = 0 : i32}} : tensor<128xi32>
+    %s = tt.splat %x : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+    %p = tt.addptr %s, %r : tensor<128x!tt.ptr<f32>>, tensor<128xi32>
+    %v0 = tt.load %p : tensor<128x!tt.ptr<f32>>
+    {chr(10).join(lines)}
+    tt.store %p, %v6000 : tensor<128x!tt.ptr<f32>>
+    tt.return
+    }} }}"""
+    function = parse_ttir(text.replace("module { ", "module {\n").replace("} }", "}\n}"))
+    begin = time.process_time()
+    (block,) = block_pressure(function)
+    assert time.process_time() - begin < 2.0
+    assert block.held == 4 * 128 * 4 * 0.5  # the next product's two factors, and those of the two after it

@@ -18,8 +18,11 @@ sm_80 are up to three times as large. Counted by hand; ``test_fits_target.py`` c
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from ttir_executor.lower.dot import PRODUCTS
 from ttir_executor.lower.lifetime import Lifetimes
@@ -122,7 +125,16 @@ def live_bytes(function: Function) -> float:
 def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
     """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
     lifetimes, intervals = Lifetimes(function, _inline(function)), _intervals(function)
-    return tuple(_of_block(block, lifetimes, intervals) for block in blocks_of(function))
+    held = _held_at(intervals), _held_at([each for each in intervals if not each.product])
+    return tuple(_of_block(block, lifetimes, *held) for block in blocks_of(function))
+
+
+def _held_at(intervals: list[_Interval]) -> Callable[[int], float]:
+    """Bytes that are held at a position."""
+    changes = [change for each in intervals for change in ((each.begin, each.held), (each.end, -each.held))]
+    changes.sort()
+    places, sums = [place for place, _ in changes], [0.0, *accumulate(change for _, change in changes)]
+    return lambda here: sums[bisect_right(places, here)]
 
 
 @dataclass(frozen=True)
@@ -144,13 +156,13 @@ class _Interval:
         return self.nbytes if self.whole else REORDERED * self.nbytes
 
 
-def _of_block(block: BasicBlock, lifetimes: Lifetimes, intervals: list[_Interval]) -> BlockPressure:
+def _of_block(
+    block: BasicBlock, lifetimes: Lifetimes, held: Callable[[int], float], others: Callable[[int], float]
+) -> BlockPressure:
     most = besides = values = 0.0
     for op in block.ops:
         here = lifetimes.end(op)
-        live = [each for each in intervals if each.begin <= here < each.end]
-        most = max(most, sum(each.held for each in live))
-        besides = max(besides, sum(each.held for each in live if not each.product))
+        most, besides = max(most, held(here)), max(besides, others(here))
         for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
             if _tracked(value) and not is_index_like(value):
                 values += _bytes_of(value)
