@@ -11,13 +11,7 @@ from triton.compiler import ASTSource, make_backend
 
 from drkernel.sim.host.triton_frontend import front_end
 from drkernel.sim.spec import GPUSpec
-
-
-@triton.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+from kernels_elementwise import add_kernel
 
 
 @triton.jit
@@ -43,7 +37,10 @@ def ttir(spec: GPUSpec, fn: Any, signature: dict[str, str], constants: dict[str,
 
 def add_ttir(spec: GPUSpec) -> str:
     return ttir(
-        spec, add, {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 1024}
+        spec,
+        add_kernel,
+        {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+        {"BLOCK": 1024},
     )
 
 

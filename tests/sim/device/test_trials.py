@@ -199,18 +199,12 @@ def test_a_benchmark_counts_programs_that_take_turns_without_executing_them() ->
 
 
 @triton.jit
-def add_to(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(out + at, mask=at < n) + tl.load(x + at, mask=at < n), mask=at < n)
-
-
-@triton.jit
 def add_atomically(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(out + at, tl.load(x + at, mask=at < n), mask=at < n)
 
 
-@pytest.mark.parametrize("kernel", [add_to, add_atomically])
+@pytest.mark.parametrize("kernel", [triton.jit(accumulate), add_atomically])
 def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(kernel: Any) -> None:
     with sim.device("h100", execution="late") as dev:
         record = Record(dev)

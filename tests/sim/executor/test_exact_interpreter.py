@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,9 @@ from triton.language.extra import libdevice
 
 from all_cases import CASES, REACHABLE
 from exactly import evaluate, evaluating
+from kernels_attention import forward_kernel
+from kernels_matmul import matmul_kernel, split_k_kernel
+from kernels_nn import layer_norm_kernel, softmax_kernel
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.values import Exact, ExactComparison, compare
 
@@ -45,15 +47,6 @@ ROWS, COLUMNS, BLOCK = 4, 40, 16
 
 
 @triton.jit
-def softmax_whole(x, y, n, temperature, SIZE: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, SIZE)
-    value = tl.load(x + row * n + at, mask=at < n, other=-float("inf")) * temperature
-    shifted = tl.exp(value - tl.max(value, 0))
-    tl.store(y + row * n + at, shifted / tl.sum(shifted, 0), mask=at < n)
-
-
-@triton.jit
 def softmax_blocks(x, y, n, limit, SIZE: tl.constexpr):
     """One pass for the maximum and the sum; the row ends at ``limit`` columns for the sum."""
     row = tl.program_id(0)
@@ -68,18 +61,6 @@ def softmax_blocks(x, y, n, limit, SIZE: tl.constexpr):
         at = start + tl.arange(0, SIZE)
         value = tl.load(x + row * n + at, mask=at < n, other=0.0)
         tl.store(y + row * n + at, tl.exp2((value - m) * 1.4426950408889634) / s, mask=at < n)
-
-
-@triton.jit
-def norm_two_passes(x, w, b, y, n, eps, SIZE: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, SIZE)
-    value = tl.load(x + row * n + at, mask=at < n, other=0.0)
-    mean = tl.sum(value, 0) / n
-    centred = tl.where(at < n, value - mean, 0.0)
-    rstd = 1 / tl.sqrt(tl.sum(centred * centred, 0) / n + eps)
-    weight, bias = tl.load(w + at, mask=at < n), tl.load(b + at, mask=at < n)
-    tl.store(y + row * n + at, centred * rstd * weight + bias, mask=at < n)
 
 
 @triton.jit
@@ -109,39 +90,6 @@ def attention_plain(q, k, v, y, n, scale, CAUSAL: tl.constexpr, SIZE: tl.constex
     weights = weights / tl.sum(weights, 1)[:, None]
     values = tl.load(v + columns[:, None] * D + d[None, :], mask=columns[:, None] < n, other=0.0)
     tl.store(y + rows[:, None] * D + d[None, :], tl.dot(weights, values), mask=rows[:, None] < n)
-
-
-@triton.jit
-def attention_flash(
-    q, k, v, y, n, scale, skipped, CAUSAL: tl.constexpr, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
-):
-    """``skipped``: a block of keys that is left out."""
-    block = tl.program_id(0)
-    rows, d = block * M + tl.arange(0, M), tl.arange(0, D)
-    first = tl.load(q + rows[:, None] * D + d[None, :], mask=rows[:, None] < n, other=0.0)
-    m = tl.full((M,), -float("inf"), tl.float32)
-    s = tl.zeros((M,), tl.float32)
-    acc = tl.zeros((M, D), tl.float32)
-    end = n
-    if CAUSAL:
-        end = tl.minimum(n, (block + 1) * M)
-    for start in range(0, end, N):
-        if start != skipped * N:
-            columns = start + tl.arange(0, N)
-            keys = tl.load(k + columns[None, :] * D + d[:, None], mask=columns[None, :] < n, other=0.0)
-            scores = tl.dot(first, keys) * (scale * 1.44269504)
-            keep = columns[None, :] < n
-            if CAUSAL:
-                keep = keep & (columns[None, :] <= rows[:, None])
-            scores = tl.where(keep, scores, -1e30)
-            new = tl.maximum(m, tl.max(scores, 1))
-            factor = tl.exp2(m - new)
-            weights = tl.exp2(scores - new[:, None])
-            values = tl.load(v + columns[:, None] * D + d[None, :], mask=columns[:, None] < n, other=0.0)
-            s = s * factor + tl.sum(weights, 1)
-            acc = acc * factor[:, None] + tl.dot(weights, values)
-            m = new
-    tl.store(y + rows[:, None] * D + d[None, :], acc / s[:, None], mask=rows[:, None] < n)
 
 
 @triton.jit
@@ -204,40 +152,6 @@ def gelu_by_sigmoid(x, y, n, COEFFICIENT: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def product(a, b, c, m, n, k, GROUP: tl.constexpr, SIZE: tl.constexpr):
-    """Tiles in groups of rows."""
-    tiles_m, tiles_n = tl.cdiv(m, SIZE), tl.cdiv(n, SIZE)
-    tile = tl.program_id(0)
-    group = tile // (GROUP * tiles_n)
-    height = tl.minimum(tiles_m - group * GROUP, GROUP)
-    inside = tile % (GROUP * tiles_n)
-    rows = (group * GROUP + inside % height) * SIZE + tl.arange(0, SIZE)
-    columns = inside // height * SIZE + tl.arange(0, SIZE)
-    acc = tl.zeros((SIZE, SIZE), tl.float32)
-    for start in range(0, k, SIZE):
-        at = start + tl.arange(0, SIZE)
-        x = tl.load(a + rows[:, None] * k + at[None, :], mask=(rows[:, None] < m) & (at[None, :] < k), other=0.0)
-        y = tl.load(b + at[:, None] * n + columns[None, :], mask=(at[:, None] < k) & (columns[None, :] < n), other=0.0)
-        acc = tl.dot(x, y, acc)
-    tl.store(c + rows[:, None] * n + columns[None, :], acc, mask=(rows[:, None] < m) & (columns[None, :] < n))
-
-
-@triton.jit
-def product_split(a, b, c, m, n, k, limit, PARTS: tl.constexpr, SIZE: tl.constexpr):
-    """Every program has a part of the inner dimension, of which ``limit`` are used."""
-    rows = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    columns = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    acc = tl.zeros((SIZE, SIZE), tl.float32)
-    for start in range(tl.program_id(2) * SIZE, k, PARTS * SIZE):
-        at = start + tl.arange(0, SIZE)
-        x = tl.load(a + rows[:, None] * k + at[None, :], mask=(rows[:, None] < m) & (at[None, :] < limit), other=0.0)
-        y = tl.load(b + at[:, None] * n + columns[None, :], mask=(at[:, None] < k) & (columns[None, :] < n), other=0.0)
-        acc = tl.dot(x, y, acc)
-    inside = (rows[:, None] < m) & (columns[None, :] < n)
-    tl.atomic_add(c + rows[:, None] * n + columns[None, :], acc, mask=inside)
-
-
-@triton.jit
 def running_whole(x, y, n, SIZE: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, SIZE)
@@ -282,30 +196,33 @@ class Pair:
         return found[0], found[1], compare(found[0], found[1])
 
 
-def _softmax(temperature: float = 1.0, limit: int = COLUMNS) -> tuple:
+def _softmax(limit: int = COLUMNS) -> tuple:
     return (
         Pair({"x": _values(ROWS, COLUMNS)}, (ROWS, COLUMNS)),
-        lambda x, y: softmax_whole[(ROWS,)](x, y, COLUMNS, temperature, SIZE=64),
+        lambda x, y: softmax_kernel[(ROWS,)](x, y, COLUMNS, COLUMNS, BLOCK=64),
         lambda x, y: softmax_blocks[(ROWS,)](x, y, COLUMNS, limit, SIZE=BLOCK),
     )
 
 
 def _norm(eps: float = 1e-5, residual: float = 0.0) -> tuple:
+    rows = torch.zeros(2, ROWS)
     inputs = {"x": _values(ROWS, COLUMNS), "w": _values(COLUMNS, seed=1), "b": _values(COLUMNS, seed=2)}
     return (
         Pair(inputs, (ROWS, COLUMNS)),
-        lambda x, w, b, y: norm_two_passes[(ROWS,)](x, w, b, y, COLUMNS, 1e-5, SIZE=64),
+        lambda x, w, b, y: layer_norm_kernel[(ROWS,)](x, w, b, y, *rows.clone(), COLUMNS, 1e-5, BLOCK=BLOCK),
         lambda x, w, b, y: norm_one_pass[(ROWS,)](x, w, b, y, COLUMNS, eps, residual, SIZE=64),
     )
 
 
-def _attention(causal: bool, skipped: int = -1) -> tuple:
-    n, d = 40, 16
-    scale = 1 / math.sqrt(d)
+def _attention(causal: bool, factor: float = 1.0) -> tuple:
+    n, d, scale = 40, 16, 0.25
+    options = {"CAUSAL": causal, "D": d}
     return (
         Pair({name: _values(n, d, seed=k) for k, name in enumerate("qkv")}, (n, d)),
-        lambda q, k, v, y: attention_plain[(1,)](q, k, v, y, n, scale, CAUSAL=causal, SIZE=64, D=d),
-        lambda q, k, v, y: attention_flash[(3,)](q, k, v, y, n, scale, skipped, CAUSAL=causal, M=16, N=16, D=d),
+        lambda q, k, v, y: attention_plain[(1,)](q, k, v, y, n, scale, SIZE=64, **options),
+        lambda q, k, v, y: forward_kernel[(3, 1)](
+            q, k, v, y, torch.zeros(n), scale * factor, n, BM=16, BN=16, **options
+        ),
     )
 
 
@@ -334,12 +251,13 @@ def _gelu(coefficient: float = 0.044715) -> tuple:
     )
 
 
-def _product(limit: int = 70) -> tuple:
+def _product(inner: int = 70) -> tuple:
     m, n, k = 40, 24, 70
+    tiles = {"BM": 16, "BN": 16, "BK": 16}
     return (
         Pair({"a": _values(m, k), "b": _values(k, n, seed=1)}, (m, n)),
-        lambda a, b, c: product[(6,)](a, b, c, m, n, k, GROUP=2, SIZE=16),
-        lambda a, b, c: product_split[(3, 2, 3)](a, b, c, m, n, k, limit, PARTS=3, SIZE=16),
+        lambda a, b, c: split_k_kernel[(6, 3)](a, b, c, m, n, k, SPLIT=3, **tiles),
+        lambda a, b, c: matmul_kernel[(6,)](a, b, c, m, n, inner, k, 1, n, 1, n, 1, GROUP=2, **tiles),
     )
 
 
@@ -357,10 +275,10 @@ SAME = {
     "running sum": _running(),
 }  # fmt: skip
 SLIPS = {
-    "a temperature": _softmax(temperature=1.0001), "a column": _softmax(limit=COLUMNS - 1), "eps": _norm(eps=0.0),
-    "another eps": _norm(eps=1.1e-5), "a residual": _norm(residual=1e-6), "a key block": _attention(False, 1),
-    "a causal block": _attention(True, 0), "a summand": _logsumexp(COLUMNS - 1), "smoothing": _cross_entropy(1e-7),
-    "a coefficient": _gelu(0.0447), "an inner column": _product(limit=69), "a carry": _running(1.00001),
+    "a column": _softmax(limit=COLUMNS - 1), "eps": _norm(eps=0.0),
+    "another eps": _norm(eps=1.1e-5), "a residual": _norm(residual=1e-6), "a scale": _attention(False, 1.0001),
+    "a causal scale": _attention(True, 1.0001), "a summand": _logsumexp(COLUMNS - 1), "smoothing": _cross_entropy(1e-7),
+    "a coefficient": _gelu(0.0447), "an inner column": _product(inner=69), "a carry": _running(1.00001),
 }  # fmt: skip
 
 

@@ -24,22 +24,11 @@ from drkernel.sim.target.shared_memory import (
     shared_bytes,
     with_or_without,
 )
+from kernels_for_target import matmul
+from kernels_nn import softmax_kernel
 from launches import Commands
 from ttir_executor.compiled import compile_ttir
 from ttir_executor.ttir.parser import parse_ttir
-
-
-@triton.jit
-def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    cols = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-        y = tl.load(b + (k + inner)[:, None] * N + cols[None, :])
-        total = tl.dot(x, y, total)
-    tl.store(c + rows[:, None] * N + cols[None, :], total)
 
 
 @triton.jit
@@ -58,18 +47,10 @@ def passes_kernel(a, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     tl.store(out + BM * BN + at, other)
 
 
-@triton.jit
-def softmax_kernel(x, out, cols, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    v = tl.load(x + tl.program_id(0) * cols + at, at < cols, -float("inf"))
-    e = tl.exp(v - tl.max(v, 0))
-    tl.store(out + tl.program_id(0) * cols + at, e / tl.sum(e, 0), at < cols)
-
-
 def run_matmul(tile: tuple[int, int, int], warps: int, stages: int) -> None:
     m, n, k = tile
     a, b, c = (torch.zeros(512, 512, device="cuda") for _ in range(3))
-    matmul_kernel[(512 // m, 512 // n)](a, b, c, 512, 512, 512, m, n, k, num_warps=warps, num_stages=stages)
+    matmul[(512 // m, 512 // n)](a, b, c, 512, 512, 512, m, n, k, num_warps=warps, num_stages=stages)
 
 
 def test_what_the_gpu_refuses_is_refused_with_tritons_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +82,7 @@ def test_small_kernels_do_not_run_the_passes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(shared_memory, "exact_shared", lambda *_: pytest.fail("compiled"))
     with sim.device("h200"):
         x = torch.zeros(4, 1000, device="cuda")
-        softmax_kernel[(4,)](x, torch.empty_like(x), 1000, 1024)
+        softmax_kernel[(4,)](x, torch.empty_like(x), 1000, 1000, 1024)
         run_matmul((32, 32, 32), 4, 3)
 
 
@@ -121,7 +102,7 @@ def test_autotune_skips_what_does_not_fit() -> None:
         triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_warps=4, num_stages=6),
         triton.Config({"BM": 32, "BN": 32, "BK": 32}, num_warps=4, num_stages=2),
     ]
-    tuned = triton.autotune(configs=configs, key=["M"])(matmul_kernel)
+    tuned = triton.autotune(configs=configs, key=["M"])(matmul)
     with sim.device("h200"):
         a, b, c = (torch.ones(256, 256, device="cuda") for _ in range(3))
         tuned[lambda meta: (256 // meta["BM"], 256 // meta["BN"])](a, b, c, 256, 256, 256)
@@ -150,7 +131,7 @@ def test_registers_are_near_the_compilers_and_spills_are_seen(monkeypatch: pytes
     with sim.device("h200"):
         x = torch.zeros(2, 8192, device="cuda")
         for warps in (1, 4, 8):
-            softmax_kernel[(2,)](x, torch.empty_like(x), 8192, 8192, num_warps=warps)
+            softmax_kernel[(2,)](x, torch.empty_like(x), 8192, 8192, 8192, num_warps=warps)
     for command in commands.given:
         found = register_pressure(compile_ttir(command.ttir).function, command.num_warps * 32)
         real = compile_for_target(command.ttir, spec, num_warps=command.num_warps, num_stages=3)
@@ -171,7 +152,7 @@ def test_spilling_costs_time() -> None:
             x = torch.empty(1024, 65536, device="cuda")
             out = torch.empty_like(x)
             device.reset_counters()
-            softmax_kernel[(1024,)](x, out, 65536, 65536, num_warps=warps)
+            softmax_kernel[(1024,)](x, out, 65536, 65536, 65536, num_warps=warps)
             times.append(device.profile().elapsed_seconds)
     assert times[0] > 1.3 * times[1]
 
