@@ -73,7 +73,9 @@ def test_outcomes_are_cached_by_content_in_memory_and_on_disk(monkeypatch: pytes
     monkeypatch.setattr(compile_target._compiler, "ask", counting)
     text = add_ttir(H100)
     first = compile_for_target(text, H100, num_warps=4, num_stages=3)
-    assert compile_for_target(text.replace("kernels_elementwise", "elsewhere"), H100, num_warps=4, num_stages=3) == first
+    assert (
+        compile_for_target(text.replace("kernels_elementwise", "elsewhere"), H100, num_warps=4, num_stages=3) == first
+    )
     monkeypatch.setattr(compile_target, "_memory", {})
     assert compile_for_target(text, H100, num_warps=4, num_stages=3) == first
     assert len(asked) == 1

@@ -327,22 +327,6 @@ def test_writing_the_same_value_is_only_a_warning() -> None:
 
 
 @triton.jit
-def neighbour_kernel(x, n, BLOCK: tl.constexpr):
-    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    right = tl.load(x + k + 1, mask=k + 1 < n, other=0.0)
-    tl.store(x + k, right, mask=k < n)
-
-
-def test_reading_what_another_program_writes() -> None:
-    with executing(ALL) as log:
-        neighbour_kernel[(1,)](torch.randn(32), 32, BLOCK=32)
-        assert not log.findings, "within one program the load comes first"
-        neighbour_kernel[(4,)](torch.randn(64), 64, BLOCK=16)
-    assert {f.kind for f in log.findings} == {"race"}
-    assert log.findings[0].arg == "x"
-
-
-@triton.jit
 def half_kernel(x, out, BLOCK: tl.constexpr):
     k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + k, tl.load(x + k))
