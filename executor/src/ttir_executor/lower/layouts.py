@@ -222,6 +222,13 @@ def step(value: Value, axis: int, steps: int = 48) -> str:
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
         return "same" if axis == new else step(op.operands[0], axis - (axis > new), steps - 1)
+    if op.name == "tt.reshape":
+        inner = op.operands[0].type.shape or ()
+        wide, own = ([n for n, size in enumerate(sizes) if size > 1] for sizes in (inner, shape))
+        alike = [inner[n] for n in wide] == [shape[n] for n in own]  # axes of one position come and go
+        return step(op.operands[0], wide[own.index(axis)], steps - 1) if alike else "other"
+    if any(_rank(operand) not in (0, len(shape)) for operand in op.operands):
+        return "other"
     kinds = [step(operand, axis, steps - 1) for operand in op.operands]
     if all(kind == "same" for kind in kinds):
         return "same"
