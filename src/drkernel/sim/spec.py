@@ -96,8 +96,8 @@ _HOST = ("launch_overhead", "kernel_launch_overhead", "host_op_overhead")
 _USUAL = "cloud"
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)(s|ms|us)?")
 """of a small operator, as a host is given by them"""
-HOST_PATTERN = r"[0-9]+(\.[0-9]+)?us"
-"""a host by its seconds, as it stands behind a card's name"""
+HOST_PATTERN = r"(0\.[5-9][0-9]*|([1-9][0-9]{0,2}|[1-4][0-9]{3})(\.[0-9]+)?|5000)us"
+"""a host by its seconds, 0.5us to 5ms, as it stands behind a card's name"""
 _Raw = dict[str, dict[str, Any]]
 
 
