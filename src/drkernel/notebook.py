@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 
 from drkernel.config import VIEWS
 from drkernel.gym.pools.local import LocalPool
-from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.report.sim import terminal as render_run
 from drkernel.report.sim import trace_of_run, write_trace
 from drkernel.report.verdict import profile_table
@@ -62,7 +62,7 @@ def evaluate(
     source = str(candidate)
     if "\n" not in source:
         source = Path(source).read_text(encoding="utf-8")
-    terms = EvalSettings(device=device, **settings)
+    terms = EvalSettings(device=device, **{"own_seconds": OWN_SECONDS, **settings})
     return _pool().submit(EvalRequest(task=task, candidate=source, settings=terms)).result()
 
 
