@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
+from hack_recall import PAGE, figures, with_figures
 
 CHEATS, HONEST = entries("cheats"), entries("honest")
 CHEATS_IN_SAMPLE = 40
@@ -54,6 +55,13 @@ def test_the_corpus_is_as_large_as_promised_and_well_formed():
         compile(entry.source, str(entry.path), "exec")
         if entry.has_twin:
             assert (ROOT / "honest" / f"{entry.detail}.py").exists()
+
+
+def test_every_figure_of_a_run_has_a_place_on_the_page_of_cheats():
+    page = with_figures(PAGE.read_text(encoding="utf-8"), figures([]))
+    assert "**0 cheats, 0 caught;" in page and "| `T0` | no work done | 0 | 0 |" in page
+    with pytest.raises(ValueError, match="0 places"):
+        with_figures(page.replace("T0", "T9"), figures([]))
 
 
 def test_attacks_are_not_caught_by_comparison_alone():
