@@ -23,7 +23,6 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kit"))
-from page_tables import write_table
 
 from corpus_grading import Entry, entries, sample, task_named
 from drkernel.gym.judge.checks import arguments_of, naive_match, values_of
@@ -33,6 +32,7 @@ from drkernel.gym.judge.own_sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.protocol import SessionError
+from surveys import write_table
 
 DRAWS = 5
 SETTINGS = {

@@ -8,6 +8,7 @@ program or an import path.
 
 import ast
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from places import ROOT
@@ -116,6 +117,23 @@ def test_no_name_is_reached_by_tests_alone() -> None:
         ROOT / "examples" / "README.md",
     ]
     assert unreached(modules(), " ".join(path.read_text() for path in others)) == []
+
+
+def test_what_benchmarks_and_scripts_import_exists() -> None:
+    scripts = [
+        path for folder in ("benchmarks", "scripts", "tests/kit", "tests/e2e") for path in ROOT.glob(f"{folder}/*.py")
+    ]
+    own = {name: path for name, (path, _) in modules().items()} | {path.stem: path for path in scripts}
+    words = {name: set(re.findall(r"\w+", path.read_text())) for name, path in own.items()}
+    missing = []
+    for path in scripts:
+        for node in tree(path).body:
+            if isinstance(node, ast.ImportFrom) and node.module in own:
+                absent = {alias.name for alias in node.names} - words[node.module]
+                missing += [f"{path.name}: {name}" for name in absent if f"{node.module}.{name}" not in own]
+            elif isinstance(node, ast.ImportFrom) and node.module and not find_spec(node.module.partition(".")[0]):
+                missing.append(f"{path.name}: {node.module}")
+    assert missing == []
 
 
 def test_it_sees_what_only_its_own_recursion_or_a_namesake_uses() -> None:
