@@ -11,6 +11,7 @@ goes on.
 from __future__ import annotations
 
 import csv
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -91,7 +92,7 @@ def graded(reference: Path, source: Path, precision: str) -> dict[str, Any]:
         why.append(f"{verdict.error.type}: {verdict.error.message}")
     return {
         "status": verdict.status,
-        "why": "; ".join(why)[:300],
+        "why": re.sub(r" \(/[^)]*\)", "", "; ".join(why))[:300],  # without the paths of a machine
         "speedup": verdict.speedup.value if verdict.speedup is not None else None,
         "seconds": time.monotonic() - started,
     }

@@ -114,3 +114,10 @@ def test_long_tables_stand_below_the_links_to_them():
         source = SimpleNamespace(src_uri=str(page.relative_to(ROOT / "docs")))
         html = hook.on_page_content(f'<p><a href="{path.name}">x</a></p>', page=SimpleNamespace(file=source))
         assert html.count("<tr>") == len(rows) and 'class="searchable"' in html
+
+
+def test_no_page_or_table_names_a_path_of_the_machine_that_made_it():
+    for path in [*PAGES, *(ROOT / "docs").rglob("*.csv")]:
+        assert not re.search(r"(?<![\w.])/(home|root|work|Users|var/tmp)/\w|site-packages", path.read_text("utf-8")), (
+            path
+        )
