@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from fastapi import FastAPI, HTTPException, Request
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError, model_validator
 
 from drkernel.gym.kernelgym import metadata, outcome
 from drkernel.gym.request import EvalRequest, EvalSettings
@@ -52,13 +52,13 @@ class EvaluateBody(_Body):
     num_perf_trials: int = Field(100, ge=1, le=1000)
     timeout: int = Field(300, ge=10, le=3600)
     priority: Literal["low", "normal", "high"] = "normal"
-    force_refresh: bool = False
+    force_refresh: StrictBool = False
     entry_point: str = Field("Model", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,80}$")
     reference_backend: str | None = None
     workflow: Served = "kernelbench"
     uuid: str | None = Field(None, max_length=200)
-    measure_performance: bool | None = None
-    run_performance: bool | None = None
+    measure_performance: StrictBool | None = None
+    run_performance: StrictBool | None = None
 
 
 class BatchBody(_Body):
@@ -80,7 +80,7 @@ class WorkflowBody(_Body):
     workflow: Served = "kernelbench"
     payload: WorkflowPayload
     task_id: str | None = Field(None, max_length=100)
-    force_refresh: bool = False
+    force_refresh: StrictBool = False
 
     def evaluation(self) -> EvaluateBody:
         """Return the evaluation, under a new name where it has none."""
