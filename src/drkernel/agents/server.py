@@ -48,7 +48,10 @@ WIDTH = 100
 
 
 class ToolError(Exception):
-    """The tool cannot do what was asked; the message says why, for the agent."""
+    """The tool cannot do what was asked; the message says why, for the agent, without control characters."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ToolLimits(Config):
@@ -334,21 +337,21 @@ async def _refused(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except ToolError as error:
-        raise Refusal(printable(str(error))) from None
+        raise Refusal(str(error)) from None
 
 
 def _said(answer: Any) -> str:
     try:
         return str(answer())
     except ToolError as error:
-        raise Refusal(printable(str(error))) from None
+        raise Refusal(str(error)) from None
 
 
 def _record(box: Toolbox, path: str) -> str:
     try:
         return box.record(path)
     except ToolError as error:
-        raise ResourceError(printable(str(error))) from None
+        raise ResourceError(str(error)) from None
 
 
 def http_application(server: MCPServer[Any], token: str | None, max_body: int = 4 << 20) -> Any:

@@ -50,8 +50,6 @@ HELD_ORACLES = 3
 """the first, the present and the next, each eight times its answer"""
 FLOPS_A_SECOND, BYTES_A_SECOND = 1.2e10, 1e8
 """of one oracle, by a processor: of KernelBench's first ten problems within a factor of two"""
-PATIENCE = 8
-"""how far limits on what is checked are exceeded for the sake of kernels that leave out masks"""
 LARGER = 8
 """how many times the limits may be reached where sizes are to be of whole blocks"""
 ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
@@ -116,9 +114,9 @@ def with_other_sizes(
     """
     task, settings, at = request.task, request.settings, verdict.checked_at
     changed = at.changed if at is not None and at.profile is None and task.shapes != "free" else {}
-    for mark, where in ((TOGETHER, "equal sizes are equal"), (DIVIDED, "sizes are whole blocks")):
-        other = _at_other_sizes(request, mark, changed)
-        if other is not None and verdict.status in ("incorrect", "runtime_error"):
+    marks = ((TOGETHER, "equal sizes are equal"), (DIVIDED, "sizes are whole blocks"))
+    for mark, where in marks if verdict.status in ("incorrect", "runtime_error") else ():
+        if (other := _at_other_sizes(request, mark, changed)) is not None:
             second = evaluate(other, False)
             if second.is_correct:
                 return _instead(second, verdict, task, f"Right only where the task's {where}")

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
@@ -410,7 +409,8 @@ def _together(
     of: dict[str, dict[int, float]] = {}
     into: dict[str, dict[int, float]] = {}
     entered: Counter[int] = Counter()
-    between, sheets, alike = 0.0, True, list[Any]()
+    alike: list[tuple[float, tuple[tuple[int, float], ...]]] = []
+    between, sheets = 0.0, True
     for launch, _ in group:
         alike += launch.stats.classes or [(launch.stats.programs, launch.stats.executed)]
         work.update(work_of(launch))

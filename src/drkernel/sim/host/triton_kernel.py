@@ -262,10 +262,10 @@ class SimKernel:
     def _init_handles(self) -> None:
         """Call the hooks around Triton's loading of a binary, once; there is none, and resources are computed on
         request."""
-        from triton import knobs
-
         if self._is_loaded:
             return
+        from triton import knobs
+
         self._is_loaded = True
         for hook in (knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook):
             if _hooked(hook):
