@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import sys
@@ -128,10 +129,15 @@ def sim(
     if no_data and checks is not ChecksOption.auto:
         raise ConfigError("--checks needs data: it does not go with --no-data")
     from drkernel.cli.terms import to_bytes
+
+    gc.disable()  # it would walk what is imported many times: a fifth of the start
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
-    from drkernel.sim.host.triton_frontend import kernels_on_disk
+    from drkernel.sim.host.triton_frontend import kernels_on_disk, warm
     from drkernel.sim.script import run_script
 
+    warm()
+    gc.freeze()
+    gc.enable()
     budget = to_bytes(memory_budget)
     if sweep:
         run_sweep(file, _axes(sweep), given, gpu, budget, html, csv, as_json)
