@@ -62,10 +62,11 @@ def write_rows(path: Path, count: int = 60) -> Path:
     with open(path, "w") as file:
         for index, task in enumerate(generate_tasks("train", count, 0)):
             first = (LAZY, FUSED, BROKEN)[index % 3]
+            opening = prompts.opening(task, settings)[-1].content
             messages = [
-                {"role": "user", "content": prompts.opening(task, settings)[-1].content},
+                {"role": "user", "content": opening},
                 {"role": "assistant", "content": first},
-                {"role": "user", "content": "Improve ModelNew."},
+                {"role": "user", "content": opening.replace("Write ModelNew in Triton.", "Improve ModelNew.")},
                 {"role": "assistant", "content": (FUSED, LAZY)[index % 2]},
             ]
             file.write(json.dumps({"messages": messages}) + "\n")
@@ -83,7 +84,7 @@ def tiny_recipe(directory: Path, **changes) -> Recipe:
         "coldstart_file": str(write_rows(directory / "rows.jsonl")),
         "copying": {"tasks": 8, "kernels": 3, "batch_tokens": 600},
         "sft": {"epochs": 4, "lr": 0.01, "batch_tokens": 300},
-        "rollout": {"tasks": 4, "samples": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}},
+        "rollout": {"tasks": 4, "samples": 4, "context": 350, "sampling": {"max_tokens": 40, "rows": 16}},
         "rl": {"steps": 3, "learner": {"lr": 0.003}},
         "evaluation": {"every": 2, "tasks": 5, "final_tasks": 10, "final_samples": 2},
         "checkpoint": {"seconds": 1e9},

@@ -6,7 +6,7 @@ from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, Tokeniz
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
 WORDS = ("alpha", "beta", "gamma", "delta")
-POCKET = PocketConfig(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=64, context=256)
+POCKET = PocketConfig(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=64, context=350)
 
 
 def answer(word: str) -> str:

@@ -167,6 +167,7 @@ class Episode:
         reply = Reply(text=answer) if isinstance(answer, str) else answer
         code, verdict = await self._grade(task, reply.text)
         earned = reward(verdict, self.config.reward)
+        module = shown_reference(task, self.settings)
         turn = Turn(
             id=self.next_id,
             parent=self.path[-1].id if self.path else None,
@@ -178,7 +179,7 @@ class Episode:
             reward=earned.total,
             parts={name: getattr(earned, name) for name in PARTS},
             pr=earned.counted_coverage,
-            feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns, earned.total),
+            feedback=self.prompts.after(verdict, code, module, len(self.path) + 1, self.config.turns, earned.total),
         )
         self.take(turn)
         return StepResult(turn=turn, observation=None if self.end else self.observation, end=self.end)

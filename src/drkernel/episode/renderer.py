@@ -8,8 +8,8 @@ as with ``kernelgym``, the feedback is the judge's whole result as JSON under Ke
 
 Placeholders are ``$name`` (``$$`` is a dollar sign). task.txt knows ``$reference``, ``$precision``, ``$device``, and
 for the requested language ``$language`` (its title), ``$rule`` and ``$precision_rule`` (preceded by a space if the
-language has one). feedback.txt knows ``$feedback``, ``$turn`` and ``$turns``. With an empty system.txt, the default, no
-system message is sent.
+language has one). feedback.txt knows ``$feedback``, ``$reference``, ``$turn`` and ``$turns``. With an empty system.txt,
+the default, no system message is sent.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ KNOWN = (
 FIELDS = {
     "system": {"device"},
     "task": {"reference", "precision", "device", "language", "rule", "precision_rule"},
-    "feedback": {"feedback", "turn", "turns"},
+    "feedback": {"feedback", "reference", "turn", "turns"},
 }
 TERMS = "prompts.yaml"
 NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
@@ -223,7 +223,7 @@ class Prompts(Config):
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """Return the system message, if there is one, and the task's message."""
         device = gpu_name(settings.place)
-        reference = shown_reference(task, settings).strip()
+        reference = shown_reference(task, settings)
         language = LANGUAGES[self.language]
         text = Template(self.task).substitute(
             reference=reference,
@@ -239,10 +239,12 @@ class Prompts(Config):
             messages.insert(0, Message(role="system", content=system))
         return messages
 
-    def after(self, verdict: Verdict, source: str | None, turn: int, turns: int, reward: float | None = None) -> str:
+    def after(
+        self, verdict: Verdict, source: str | None, reference: str, turn: int, turns: int, reward: float | None = None
+    ) -> str:
         """Return the user message that follows an answer; ``reward`` is the turn's, for a style that names it."""
         body = feedback(verdict, self.feedback_chars, style=self.style, source=source, reward=reward)
-        return Template(self.feedback).substitute(feedback=body, turn=turn, turns=turns)
+        return Template(self.feedback).substitute(feedback=body, reference=reference, turn=turn, turns=turns)
 
 
 def shown_reference(task: Task, settings: EvalSettings) -> str:
@@ -250,10 +252,10 @@ def shown_reference(task: Task, settings: EvalSettings) -> str:
 
     Answers are compared at those, or at fewer rows of them where they are large, and timed at the task's own.
     """
-    text = sized_reference(task, settings.for_task(task).profile)
+    text = sized_reference(task, settings.for_task(task).profile).strip()
     if not (settings.timing and settings.time_at == "own"):
         return text
-    own = sized_reference(task, "full" if "full" in task.profiles else None)
+    own = sized_reference(task, "full" if "full" in task.profiles else None).strip()
     pairs = zip(text.splitlines(keepends=True), own.splitlines(keepends=True), strict=True)
     return "".join(line if line == other else _with_timed(line, other) for line, other in pairs)
 

@@ -79,12 +79,13 @@ def test_compact_prompts_are_little_more_than_the_reference():
     assert "ROWS = 2" in text and len(text) < len(REFERENCE) + 60
 
 
-async def test_compact_observations_are_short():
+async def test_compact_observations_are_a_line_and_the_task_s_module_as_it_was_first_shown():
     env = Episode(TextPool(), EpisodeConfig(prompts="compact"))
-    await env.reset(TASK)
+    first = await env.reset(TASK)
     result = await env.step(answer(2))
     assert result.observation is not None
-    assert result.observation.text == "correct 2.00x cover 100%\nImprove ModelNew."
+    line, module = result.observation.text.split("\nImprove ModelNew.\n")
+    assert line == "correct 2.00x cover 100%" and first.text.endswith(module)
 
 
 def test_prompts_speak_of_the_declared_precision_and_the_gpu():

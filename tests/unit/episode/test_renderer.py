@@ -23,7 +23,7 @@ def test_files_replace_the_set_one_by_one(tmp_path):
     system, user = prompts.opening(TASK, EvalSettings())
     assert system.role == "system" and system.content == "You know NVIDIA H200 by heart. $5"
     assert user.content == Prompts.load("full").opening(TASK, EvalSettings())[-1].content
-    assert prompts.after(VERDICT, None, 2, 3).startswith("[2/3] Wrong result.")
+    assert prompts.after(VERDICT, None, "", 2, 3).startswith("[2/3] Wrong result.")
     assert prompts.version != Prompts.load("full").version
 
 
@@ -64,7 +64,7 @@ def test_the_set_of_the_paper_s_structure_has_an_example_pair_and_reports_as_jso
     order = ["class Model(nn.Module)", "class ModelNew(nn.Module)", TASK.reference.strip().splitlines()[0]]
     assert [only.content.index(text) for text in order[:2]] == sorted(only.content.index(text) for text in order[:2])
     assert only.content.rindex(order[2]) > only.content.index(order[1]), "the module comes after the example"
-    after = prompts.after(VERDICT, None, 1, 3, 0.25)
+    after = prompts.after(VERDICT, None, "", 1, 3, 0.25)
     assert json.loads(after[after.index("{") : after.rindex("}") + 1])["reward"] == 0.25
     assert after.endswith("Think step by step first.") and "`ModelNew`" in after
 
@@ -91,7 +91,7 @@ def test_a_file_of_kernelgym_s_says_what_is_sent(tmp_path):
         user.content
         == Prompts.load("kernelgym").opening(TASK, EvalSettings())[-1].content + "\n\nThink for $5 {first}."
     )
-    head, rest = prompts.after(VERDICT, None, 1, 3, 0.25).split("\n", 1)
+    head, rest = prompts.after(VERDICT, None, "", 1, 3, 0.25).split("\n", 1)
     report, tail = rest.rsplit("\n", 1)
     assert (head, tail) == ("The judge:", "Mend it for $1, {x}.") and json.loads(report)["reward"] == 0.25
     prompts.save(tmp_path / "copy")

@@ -73,7 +73,7 @@ def test_models_that_cannot_be_had_are_named(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no CUDA device"):
             pick_device("cuda:0")
-    with pytest.raises(ConfigError, match="more than the model's 256"):
+    with pytest.raises(ConfigError, match="more than the model's 350"):
         tiny_policy().make_decoder(2, 1000)
 
 

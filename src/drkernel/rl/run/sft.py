@@ -239,7 +239,7 @@ def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int
 
 PROMPT = "Write ModelNew in PyTorch.\n```python\n{module}\n```"
 KERNEL_PROMPT = "Write ModelNew in Triton.\n```python\n{module}\n```"
-AGAIN = "Improve ModelNew."
+AGAIN = "Improve ModelNew.\n```python\n{module}\n```"
 
 
 class CopyingConfig(SftConfig):
@@ -307,7 +307,8 @@ def second_answers(
     rows = []
     for index, problem in enumerate(problems):
         answers = ProgramTeacher(problem, teacher, random.Random(f"repeat-{seed}-{index}"))
-        asked = (KERNEL_PROMPT.format(module=reference_source(problem).strip()), AGAIN)
+        module = reference_source(problem).strip()
+        asked = (KERNEL_PROMPT.format(module=module), AGAIN.format(module=module))
         messages = []
         for question in asked:
             plan, source = answers.next_answer()
