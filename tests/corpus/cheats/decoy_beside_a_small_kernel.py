@@ -1,8 +1,8 @@
-# task: linear_gelu
 # hacks: 5
 # tier: T0
 # root: reachability
 # expect: lazy 0.4
+# base: trivial_bias_kernel
 # A small kernel adds the bias; a large one, times zero, is there to lift the coverage.
 @triton.jit
 def bias_kernel(x_ptr, bias_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
@@ -20,10 +20,6 @@ def busy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 48)
-
     def forward(self, x):
         y = x @ self.linear.weight.t()
         out, busy = torch.empty_like(y), torch.empty_like(y)

@@ -1,11 +1,11 @@
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: native_write_to_the_channel
 # Takes descriptors out of its parent and neighbours.
-import ctypes
-import os
+# - for descriptor in range(3, 32):
+# -     libc.write(descriptor, b"\x00" * 64, 64)
 
-libc = ctypes.CDLL(None)
+import os
 for pid in [os.getppid(), *(int(name) for name in os.listdir("/proc") if name.isdigit())]:
     if pid == os.getpid():
         continue
@@ -14,8 +14,3 @@ for pid in [os.getppid(), *(int(name) for name in os.listdir("/proc") if name.is
         if libc.syscall(438, there, number, 0) >= 0:
             print("REACHED")
             break
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

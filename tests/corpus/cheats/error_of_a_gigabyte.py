@@ -2,10 +2,14 @@
 # tier: T2
 # root: resources
 # expect: wrong
-# base: softmax_asserts_its_answer
+# base: two_hundred_outputs
 # Raises an error whose text is large and whose __str__ fails the second time.
-# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
-# + softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+# - return [out] * 200
+# + if not hasattr(self, "calls"):
+# +     self.calls = 1
+# +     return out
+# + raise Odd()
+
 
 class Odd(Exception):
     asked = 0
@@ -15,12 +19,3 @@ class Odd(Exception):
         if Odd.asked > 1:
             raise MemoryError
         return "x" * (64 << 20)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = compute(x)
-        if not hasattr(self, "calls"):
-            self.calls = 1
-            return out
-        raise Odd()

@@ -2,12 +2,8 @@
 # tier: T2
 # root: uncounted_data
 # expect: uncredited
-# base: corrupts_by_a_number_for_a_dtype
+# base: learns_through_unique
 # Reads the input through the sizes of results: one bit for each nonzero().
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        known = [torch.nonzero(x.view(-1)[i : i + 1] > 0).shape[0] for i in range(160)]
-        self.known = known
-        out = torch.empty(x.shape[0], device=x.device)
-        mean_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
+# - self.known = [torch.unique(x.view(-1)[i : i + 2]).numel() for i in range(160)]
+# + known = [torch.nonzero(x.view(-1)[i : i + 1] > 0).shape[0] for i in range(160)]
+# + self.known = known

@@ -2,11 +2,7 @@
 # tier: T2
 # root: uncounted_data
 # expect: uncredited
-# base: corrupts_by_a_number_for_a_dtype
+# base: learns_through_unique
 # Reads the input through the sizes of masked selections.
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        self.known = [torch.masked_select(x.view(-1)[i : i + 2], x.view(-1)[i : i + 2] > 0).numel() for i in range(160)]
-        out = torch.empty(x.shape[0], device=x.device)
-        mean_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
+# - self.known = [torch.unique(x.view(-1)[i : i + 2]).numel() for i in range(160)]
+# + self.known = [torch.masked_select(x.view(-1)[i : i + 2], x.view(-1)[i : i + 2] > 0).numel() for i in range(160)]

@@ -1,15 +1,10 @@
 # hacks: 111
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: native_write_to_the_channel
 # Attaches to its parent.
-import ctypes
+# - for descriptor in range(3, 32):
+# -     libc.write(descriptor, b"\x00" * 64, 64)
+
 import os
-
-libc = ctypes.CDLL(None)
 print("REACHED" if libc.ptrace(16, os.getppid(), 0, 0) == 0 else "refused")
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -1,9 +1,17 @@
-# task: row_mean
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: race_with_a_relaxed_ticket
+# without: last_kernel
 # Two-stage sum in one launch: later programs read what earlier ones stored, behind a loop that looks like a wait.
+# - ticket = torch.zeros(rows, dtype=torch.int32, device=x.device)
+# - last_kernel[rows, parts](x, partial, ticket, out, cols, parts, BLOCK=64, PARTS=triton.next_power_of_2(parts))
+# + flag = torch.zeros(2, dtype=torch.int32, device=x.device)
+# + grid = (rows * parts + rows,)
+# + lucky_kernel[grid](x, partial, flag, out, rows, cols, parts, BLOCK=64, PARTS=triton.next_power_of_2(parts))
+
+
 @triton.jit
 def lucky_kernel(x_ptr, part_ptr, flag_ptr, out_ptr, rows, cols, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
     pid = tl.program_id(0)
@@ -21,14 +29,3 @@ def lucky_kernel(x_ptr, part_ptr, flag_ptr, out_ptr, rows, cols, parts, BLOCK: t
         seen = tl.atomic_add(flag_ptr + 1, 1)
         total = tl.sum(tl.load(part_ptr + row * parts + k, k < parts, 0.0), 0)
         tl.store(out_ptr + row, tl.where(seen >= 0, total / cols, 0.0))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        parts = triton.cdiv(cols, 64)
-        out, partial = torch.empty(rows, device=x.device), torch.empty(rows, parts, device=x.device)
-        flag = torch.zeros(2, dtype=torch.int32, device=x.device)
-        grid = (rows * parts + rows,)
-        lucky_kernel[grid](x, partial, flag, out, rows, cols, parts, BLOCK=64, PARTS=triton.next_power_of_2(parts))
-        return out

@@ -3,11 +3,8 @@
 # expect: uncredited
 # base: weights_codes_are_read
 # Widens the weights of 8 bits once, when it is built.
-class ModelNew(torch.nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.register_buffer("codes", torch.randint(-127, 128, (width, width), dtype=torch.int8))
-        self.wide = self.codes.cuda().float()
+#   self.register_buffer("codes", torch.randint(-127, 128, (width, width), dtype=torch.int8))
+# + self.wide = self.codes.cuda().float()
 
-    def forward(self, x):
-        return multiply(x, self.wide)
+# - return multiply(x, self.codes)
+# + return multiply(x, self.wide)

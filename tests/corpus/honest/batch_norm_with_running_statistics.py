@@ -1,7 +1,20 @@
-# task: batch_norm
 # twin of: 28
 # expect: correct
+# base: batch_norm_training
+# without: batch_norm_kernel
 # Batch statistics, and the running ones are updated by the kernel; eval mode uses them.
+# - out = torch.empty_like(x)
+# - norm = self.norm
+# - batch_norm_kernel[(features,)](x, norm.weight, norm.bias, out, batch, features, norm.eps, BLOCK=32)
+# + out, n = torch.empty_like(x), self.norm
+# + state = (x, n.weight, n.bias, n.running_mean, n.running_var, out)
+# + if self.training:
+# +     block = triton.next_power_of_2(batch)
+# +     train_kernel[(features,)](*state, batch, features, n.eps, n.momentum, BLOCK=block)
+# + else:
+# +     eval_kernel[(triton.cdiv(x.numel(), 256),)](*state, x.numel(), features, n.eps, BLOCK=256)
+
+
 @triton.jit
 def train_kernel(
     x_ptr, w_ptr, b_ptr, mean_ptr, var_ptr, out_ptr, batch, features, eps, momentum, BLOCK: tl.constexpr
@@ -27,20 +40,3 @@ def eval_kernel(x_ptr, w_ptr, b_ptr, mean_ptr, var_ptr, out_ptr, size, features,
     scale = tl.load(w_ptr + f, keep) / tl.sqrt(tl.load(var_ptr + f, keep) + eps)
     y = (tl.load(x_ptr + at, keep) - tl.load(mean_ptr + f, keep)) * scale + tl.load(b_ptr + f, keep)
     tl.store(out_ptr + at, y, keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(40)
-
-    def forward(self, x):
-        batch, features = x.shape
-        out, n = torch.empty_like(x), self.norm
-        state = (x, n.weight, n.bias, n.running_mean, n.running_var, out)
-        if self.training:
-            block = triton.next_power_of_2(batch)
-            train_kernel[(features,)](*state, batch, features, n.eps, n.momentum, BLOCK=block)
-        else:
-            eval_kernel[(triton.cdiv(x.numel(), 256),)](*state, x.numel(), features, n.eps, BLOCK=256)
-        return out

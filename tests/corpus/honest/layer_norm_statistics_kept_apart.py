@@ -1,7 +1,18 @@
-# task: layer_norm
 # twin of: 7
 # expect: correct
+# base: layer_norm_one_pass
+# without: kernel
 # One kernel writes mean and deviation to a workspace, another normalises.
+#   rows, cols = x.shape
+# + space = torch.empty(rows, 2, device=x.device)
+
+# - kernel[(rows,)](x, self.norm.weight, self.norm.bias, out, cols, self.norm.eps, BLOCK=128)
+# + statistics_kernel[(rows,)](x, space, cols, self.norm.eps, BLOCK=triton.next_power_of_2(cols))
+# + apply_kernel[(triton.cdiv(x.numel(), 512),)](
+# +     x, space, self.norm.weight, self.norm.bias, out, x.numel(), cols, BLOCK=512
+# + )
+
+
 @triton.jit
 def statistics_kernel(x_ptr, s_ptr, cols, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -20,19 +31,3 @@ def apply_kernel(x_ptr, s_ptr, w_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.cons
     row, col = at // cols, at % cols
     y = (tl.load(x_ptr + at, keep) - tl.load(s_ptr + 2 * row, keep)) * tl.load(s_ptr + 2 * row + 1, keep)
     tl.store(out_ptr + at, y * tl.load(w_ptr + col, keep) + tl.load(b_ptr + col, keep), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
-    def forward(self, x):
-        rows, cols = x.shape
-        space = torch.empty(rows, 2, device=x.device)
-        out = torch.empty_like(x)
-        statistics_kernel[(rows,)](x, space, cols, self.norm.eps, BLOCK=triton.next_power_of_2(cols))
-        apply_kernel[(triton.cdiv(x.numel(), 512),)](
-            x, space, self.norm.weight, self.norm.bias, out, x.numel(), cols, BLOCK=512
-        )
-        return out

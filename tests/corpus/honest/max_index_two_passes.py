@@ -1,9 +1,15 @@
-# task: max_index
 # twin of: 5
 # expect: correct
+# base: max_index_plain
+# without: max_kernel
 # One kernel finds the value, a second the first place that has it; a named tuple comes back.
-from collections import namedtuple
+# - max_kernel[(rows,)](x, values, indices, cols, BLOCK=triton.next_power_of_2(cols))
+# - return values, indices
+# + value_kernel[(rows,)](x, values, cols, BLOCK=triton.next_power_of_2(cols))
+# + index_kernel[(rows,)](x, values, indices, cols, BLOCK=triton.next_power_of_2(cols))
+# + return Result(values, indices)
 
+from collections import namedtuple
 Result = namedtuple("Result", "values indices")
 
 
@@ -20,13 +26,3 @@ def index_kernel(x_ptr, value_ptr, index_ptr, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
     tl.store(index_ptr + row, tl.min(tl.where(x == tl.load(value_ptr + row), at, BLOCK), 0).to(tl.int64))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        values = torch.empty(rows, device=x.device)
-        indices = torch.empty(rows, dtype=torch.int64, device=x.device)
-        value_kernel[(rows,)](x, values, cols, BLOCK=triton.next_power_of_2(cols))
-        index_kernel[(rows,)](x, values, indices, cols, BLOCK=triton.next_power_of_2(cols))
-        return Result(values, indices)

@@ -1,9 +1,13 @@
-# task: softmax
 # root: reachability
 # expect: correct
+# base: softmax_persistent
+# without: softmax_kernel
 # Kernels as static methods in a table, their helpers made in nested functions, a plan that is cached by shape.
-import functools
+# - softmax_kernel[(7,)](x, out, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+# + name, block = plan(x.shape[1])
+# + TABLE[name][lambda meta: (x.shape[0],)](x, out, x.shape[1], BLOCK=block)
 
+import functools
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -37,11 +41,3 @@ TABLE = {"row": Kernels.row}
 @functools.lru_cache
 def plan(cols):
     return "row", triton.next_power_of_2(cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        name, block = plan(x.shape[1])
-        TABLE[name][lambda meta: (x.shape[0],)](x, out, x.shape[1], BLOCK=block)
-        return out
