@@ -91,7 +91,8 @@ def unexercised(own: Seen, exercises: Sequence[Exercise]) -> list[Signature]:
 
 def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
     """The correct calls with the same launches and operators, in any number; those that go as far, if there are any."""
-    same = [one for one in exercises if _does_the_same(own, one.seen) and _fills_its_lanes(own, one)]
+    alike = [one for one in exercises if (own.signatures, own.operators) == (one.seen.signatures, one.seen.operators)]
+    same = [one for one in alike if _fills_its_lanes(own, one)]
     return [one for one in same if goes_as_far(own, one)] or same
 
 
@@ -101,10 +102,6 @@ def goes_as_far(own: Seen, one: Exercise) -> bool:
     return one.kept_rows or all(
         signature in there and here.rounds_of(there[signature]) >= LANES for signature, here in own.launched.items()
     )
-
-
-def _does_the_same(own: Seen, other: Seen) -> bool:
-    return own.signatures == other.signatures and own.operators == other.operators
 
 
 def _fills_its_lanes(own: Seen, one: Exercise) -> bool:
@@ -129,6 +126,14 @@ def differences(
         return list(_other_work(own.seen, exercises))
     found = [list(_of_quantities(own, one, same, left)) for one in same]
     return [*_of_outputs(own, views), *min(found, key=len)]
+
+
+def unclear(own: OwnCall, exercises: Sequence[Exercise], views: frozenset[int]) -> bool:
+    """Whether all that differs is what small sizes may not show: kernels for larger ones, lanes that are not filled,
+    arithmetic whose share does not yet fall within a tile."""
+    if fitting(own.seen, exercises):
+        return bool(differences(own, exercises, views)) and not differences(own, exercises, views, left=0.0)
+    return any(own.seen.operators == one.seen.operators for one in exercises) and not any(_of_outputs(own, views))
 
 
 def _other_work(own: Seen, exercises: Sequence[Exercise]) -> Iterator[str]:
@@ -318,7 +323,7 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
             expected = left * min(done, kept)
         if doing < expected:
             yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
-    least = _products_asked(one, same, PADDING * kept)
+    least = _products_asked(one, same, min(left, PADDING) * kept)
     if one.kept_rows and there.get(PYTORCH, 0.0) >= MAIN * done:
         least[PYTORCH] = there[PYTORCH] * (PADDING * kept / max(1.0, done) if own.work.discards else UNPADDED)
     yield from _in_units(own, same, _products, least)

@@ -20,7 +20,7 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unexercised
+from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unclear, unexercised
 from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
 from drkernel.gym.judge.reference_at_size import (
     HALF,
@@ -51,12 +51,11 @@ HELD_ORACLES = 3
 FLOPS_A_SECOND, BYTES_A_SECOND = 1.2e10, 1e8
 """of one oracle, by a processor: of KernelBench's first ten problems within a factor of two"""
 LARGER = 8
-"""how many times the limits may be reached where sizes are to be of whole blocks"""
+"""how many times the limits may be reached where sizes are to be of whole blocks, or smaller ones leave it open"""
 ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
 """findings on a candidate that may leave other sizes than its own to PyTorch"""
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
 """limits of a call that only shows that a kernel is correct"""
-MOST_EXERCISES = 4
 MOST_TIMES = 32
 """how far a module's own numbers may exceed the limit on operations; more would take minutes to check"""
 
@@ -208,15 +207,18 @@ def chosen_to_time(request: EvalRequest, checked: Chosen, again: bool) -> Chosen
     return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
 
 
-def sizings_to_exercise(request: EvalRequest, besides: str) -> list[Chosen]:
-    """Sizes at which kernels seen at another size may be launched and compared, the best first."""
-    most = ScaleLimits(bytes=request.settings.checked_bytes, flops=request.settings.checked_flops)
+def sizings_to_exercise(request: EvalRequest, besides: str, larger: bool = False) -> list[Chosen]:
+    """Sizes at which kernels seen at another size may be launched and compared, the best first; ``larger``: beyond
+    those that are checked, where memory is enough."""
+    settings, times = request.settings, LARGER if larger else 1
+    most = ScaleLimits(bytes=times * settings.checked_bytes, flops=times * settings.checked_flops)
     try:
-        sizings = thin_sizings(request.task, EXERCISED)
+        sizings = thin_sizings(request.task, most if larger else EXERCISED)
     except TaskError:
         return []
     fitting = [one for one in sizings if one.source != besides and one.cost.over(most) <= 1]
-    return [Chosen(one.source, one.changed, None, one.kept_rows) for one in fitting[:MOST_EXERCISES]]
+    fitting = [one for one in fitting if not larger or needed_bytes(one.source) <= settings.memory_bytes]
+    return [Chosen(one.source, one.changed, None, one.kept_rows) for one in fitting]
 
 
 def changed_between(own: str, used: str) -> dict[str, tuple[int, int]]:
@@ -295,7 +297,7 @@ def run_at_own_sizes(
             built_there=work.weight_bytes > BUILT_HERE,
         )  # fmt: skip
         state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-        run = _Calls(session, forms, work, state, host_reads)
+        run = _Calls(session, list(forms.inputs), work, weight_places(state), host_reads)
         calls = run.timed()
     differ = _forms_differ(forms, side.pairs, state, run.outputs)
     return OwnRun([record for record, _ in calls], [call for _, call in calls], profile, differ)
@@ -317,18 +319,17 @@ def _explained() -> Iterator[None]:
         raise FailedThere(f"{detail.type}: {(detail.message.splitlines() or [''])[0][:300]}") from error
 
 
+@dataclass
 class _Calls:
     """Calls of one session."""
 
-    def __init__(
-        self, session: Session, forms: Forms, work: ReferenceWork, state: Mapping[str, Output], host_reads: int
-    ):
-        self.session, self.work = session, work
-        self.inputs = list(forms.inputs)
-        self.host_reads = host_reads
-        self.weights = weight_places(state)
-        self.outputs: list[Output] = []
-        """result of the last call"""
+    session: Session
+    inputs: list[Any]
+    work: ReferenceWork
+    weights: dict[str, Place]
+    host_reads: int
+    outputs: list[Output] = field(default_factory=list)
+    """result of the last call"""
 
     def timed(self) -> list[tuple[CallRecord, OwnCall]]:
         """Every call but the first, which compiles and tunes."""
@@ -476,7 +477,7 @@ class OwnTiming:
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
         """Calls at other sizes, until all that the timed calls did has been right in one whose loops ran as often."""
         found: list[Exercise] = []
-        sizings = self._sizings(calls, known)
+        sizings = self._sizings(calls, known, found)
         while not self.findings:
             right = not any(differences(call, known + found, self._views(), left=AGREEING) for call in calls)
             far = all(any(goes_as_far(call.seen, one) for one in known + found) for call in calls)
@@ -488,14 +489,18 @@ class OwnTiming:
             found += self._exercise(chosen, list({repr(choice): choice for choice in wanted}.values()))
         return found
 
-    def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise]) -> Iterator[Chosen]:
-        """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another."""
-        calls_made = self.checker.calls[self.checker.began :]
-        facts = facts_of(calls_made, self.checker.session, self.weights)
+    def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise], found: list[Exercise]) -> Iterator[Chosen]:
+        """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another; larger ones
+        where what is ``found`` by then leaves open what they may show."""
+        facts = facts_of(self.checker.calls[self.checker.began :], self.checker.session, self.weights)
         tried = frozenset[Signature]().union(*(one.signatures for one in facts))
         if any(signature in tried for call in calls for signature in unexercised(call.seen, known)):
             yield self.checked
         yield from sizings_to_exercise(self.request, self.checked.source)
+        if any(unclear(call, known + found, self._views()) for call in calls):
+            for chosen in sizings_to_exercise(self.request, self.checked.source, larger=True):
+                if any(differences(call, known + found, self._views()) for call in calls):
+                    yield chosen
 
     def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
         """Three calls in a fresh session, the last with nothing to compile or tune; none when one is wrong."""
@@ -557,8 +562,7 @@ def facts_of(calls: Sequence[Checked], session: Session, weights: dict[str, Plac
         record = call.result.record.device
         if record is None or record.journal in found:
             continue
-        facts = seen(record, {**places_of(session, call.result.arguments), **weights})
-        if facts is not None:
+        if (facts := seen(record, {**places_of(session, call.result.arguments), **weights})) is not None:
             found[record.journal] = facts
     return list(found.values())
 

@@ -1,0 +1,7 @@
+# task: diagonal_product
+# root: sizes
+# expect: credited
+# base: sizes_diagonal_by_tiles
+# Takes larger tiles where there are more rows than are checked.
+# - block = 64
+# + block = 64 if N > 128 else 32
