@@ -4,9 +4,7 @@ For one set of inputs the reference is run three times: at its declared precisio
 with every operand jittered by about a unit roundoff. The first and the last show, element by element, how far an honest
 implementation may be from the second; ``compare`` (correctness.py) judges against that.
 
-Tolerances: how far an output may be from the fp64 oracle, by declared precision.
-
-Two tests must both hold (docs/correctness.md has the derivation):
+Two tests must both hold, with numbers for each declared precision (docs/correctness.md has the derivation):
 
 1. every element: ``|a - o| <= rtol |o| + atol_scale * spread(o) + noise_factor * noise``;
 2. the whole output: the root mean square of ``(a - o) / (|o| + spread(o))`` stays under the *accuracy limit*
@@ -15,12 +13,9 @@ Two tests must both hold (docs/correctness.md has the derivation):
 
 ``u`` is the declared unit roundoff, ``z_operand`` the same statistic for the reference in double with operands jittered
 by ``u`` (the conditioning of the task), ``z_reference`` for the reference run at the declared precision. The second
-test is what separates precisions: rounding operands to the next lower format multiplies ``z_operand`` by the ratio of
-the unit roundoffs (8192 from fp32 to tf32 or fp16, 128 to two bf16 with sixteen bits, 8 from fp16 to bf16, 16 from bf16
-to fp8), while another order of summation stays within a few times ``z_reference``. Slices that lie several deviations
-from zero, as ``mixed`` inputs have them, cost a variance in one pass more than that. Tensor cores cut operands to tf32
-off, so that positive products are short by 1.33 to 1.44 units on average. Where the limit is exceeded, the
-reference is run once more with sums taken term after term, as a kernel may take them: three times that error passes.
+test is what separates precisions. Where its limit is exceeded, the reference is run once more with sums taken term
+after term, as a kernel may take them: three times that error passes. The noise of one jittered run is near zero by
+chance at some elements: few that fail the first test by little are held against further runs.
 """
 
 from __future__ import annotations
@@ -95,7 +90,7 @@ class ToleranceRule:
 _RULES: dict[str, ToleranceRule] = {
     "fp64": ToleranceRule("fp64", 1e-9, 1e-9, 16, 4096, 64, 4096),
     "fp32": ToleranceRule("fp32", 1e-4, 1e-4, 16, 16, 8, 16, mixed_factor=16),
-    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 3, 5, 1.5),
+    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 3, 5, 2),
     "fp16": ToleranceRule("fp16", 4e-3, 4e-3, 4, 3, 5, 1),
     "bf16": ToleranceRule("bf16", 3e-2, 3e-2, 4, 4, 8, 2),
 }
@@ -205,6 +200,8 @@ class Oracle:
     """Whether the inputs are of the variant that has slices far from zero."""
     in_order: Callable[[], list[RawOutput]] | None = field(default=None, compare=False, repr=False)
     """The outputs of the reference at the declared precision with sums taken term after term."""
+    wider: Callable[[Oracle, int], Oracle] | None = field(default=None, compare=False, repr=False)
+    """The oracle with the noise of one more jittered run, of a number."""
     again: Callable[[], Oracle] | None = field(default=None, compare=False, repr=False)
     """Works it out once more."""
 
@@ -253,7 +250,7 @@ class OracleMaker:
     """Makes oracles for one module with fixed weights; double copies of the module are reused between calls."""
 
     def __init__(self, model: nn.Module, precision: Precision, seed: int = 0) -> None:
-        self.precision = precision
+        self.precision, self._model = precision, model
         self._amount = JITTER_UNITS[precision] * unit_roundoff(precision)
         self._seed = seed
         double = promoted_copy(model)
@@ -289,25 +286,34 @@ class OracleMaker:
         shares = shared_by(declared, given)
         places = [n for n, value in enumerate(given) if isinstance(value, torch.Tensor) and value._version > 0]
         declared += [given[place] for place in places]  # arguments that are changed are outputs too
-        jitter = torch.Generator().manual_seed(self._seed + 1)
+        jitter, why = torch.Generator().manual_seed(self._seed + 1), None
         try:
             exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, self._double_mode)
             moved = jittered_inputs(list(inputs), self._amount, jitter)
             shaken = _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            least = _padded(least_spreads, len(declared))
-            outputs = tuple(
-                expected_output(out, out, out, self.precision, s) for out, s in zip(declared, least, strict=True)
-            )
-            why = f"the reference does not run in double: {reason}"
-            return _oracle(outputs, places, self.precision, "declared", why, shares)
+            exact = shaken = declared
+            why = f"the reference does not run in double: {type(error).__name__}: {error}".splitlines()[0]
         if not len(declared) == len(exact) == len(shaken):
             raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
-        runs = zip(declared, exact, shaken, _padded(least_spreads, len(declared)), strict=True)
-        outputs = tuple(expected_output(a, b, c, self.precision, least) for a, b, c, least in runs)
-        oracle = _oracle(outputs, places, self.precision, "fp64", None, shares)
+        least = [*least_spreads, *[0.0] * len(declared)][: len(declared)]
+        runs = zip(declared, exact, shaken, least, strict=True)
+        outputs = tuple(expected_output(a, b, c, self.precision, spread) for a, b, c, spread in runs)
+        count = len(outputs) - len(places)
+        mutated = dict(zip(places, outputs[count:], strict=True))
+        oracle = Oracle(outputs[:count], self.precision, "declared" if why else "fp64", why, mutated, shares)
+        if why is not None:
+            return oracle
+        oracle = replace(oracle, wider=lambda narrow, draw: self._wider(narrow, inputs, draw))
         return replace(oracle, in_order=lambda: self._in_order(inputs), again=lambda: self(inputs, least_spreads))
+
+    def _wider(self, oracle: Oracle, inputs: Sequence[Any], draw: int) -> Oracle:
+        outputs = list(oracle.outputs)
+        for place, other in enumerate(OracleMaker(self._model, self.precision, self._seed + draw)(inputs).outputs):
+            one = outputs[place]
+            if one.noise is not None and other.noise is not None:
+                outputs[place] = replace(one, noise=one.noise.maximum(other.noise.nan_to_num(0.0, 0.0, 0.0)))
+        return replace(oracle, outputs=tuple(outputs))
 
     def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:
         try:
@@ -321,20 +327,6 @@ def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: 
     """Return the outputs of a run in double, followed by the contents of the arguments at ``places`` after it."""
     outputs = flatten_outputs(run_double(model, doubled, mode))
     return outputs + [doubled[place] for place in places]
-
-
-def _oracle(
-    outputs: tuple[ExpectedOutput, ...],
-    places: list[int],
-    precision: Precision,
-    kind: Literal["fp64", "declared"],
-    fallback: str | None,
-    shares: frozenset[Share],
-) -> Oracle:
-    """Assemble an oracle; the last of ``outputs`` are arguments that the call changed."""
-    count = len(outputs) - len(places)
-    mutated = dict(zip(places, outputs[count:], strict=True))
-    return Oracle(outputs[:count], precision, kind, fallback, mutated, shares)
 
 
 class _Stateless:
@@ -432,10 +424,6 @@ def _root_mean_square(values: torch.Tensor) -> float:
     """Root mean square of real values, in double; 0 when there are none."""
     count = values.numel()
     return float(torch.linalg.vector_norm(values, dtype=torch.float64)) / count**0.5 if count else 0.0
-
-
-def _padded(spreads: Sequence[float], count: int) -> list[float]:
-    return [*spreads[:count], *([0.0] * (count - len(spreads)))]
 
 
 def expected_output(

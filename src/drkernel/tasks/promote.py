@@ -3,8 +3,6 @@
 The fp64 oracle of a reference is the same module with parameters, buffers and inputs in double. Sources also name
 dtypes themselves (``x.float()``, ``torch.zeros(n, dtype=torch.bfloat16)``, a plain tensor kept as an attribute), so the
 promoted run happens under :class:`PromoteToDouble`, which turns every such request into double.
-
-Independent copies of modules.
 """
 
 from __future__ import annotations

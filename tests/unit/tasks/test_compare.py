@@ -104,12 +104,31 @@ def test_tf32_operands_fail_only_where_single_is_declared():
     assert compare([tf32], make_oracle(Product(), [x, w], "tf32"), tolerance_for("tf32")).passed_calls == 1
 
 
+def cut_to_tf32(x):
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
 def test_positive_operands_may_be_cut_off_to_tf32_and_their_product_not_rounded_to_bf16():
-    x, w = torch.rand(64, 2048), torch.rand(2048, 64)
+    x, w = torch.rand(64, 512), torch.rand(512, 64)
+    for a, b in ((x, w), (1 + x / 16, 1 + w / 16)):  # mantissas near one lose most
+        oracle = make_oracle(Product(), [a, b], "tf32")
+        assert compare([cut_to_tf32(a) @ cut_to_tf32(b)], oracle, tolerance_for("tf32")).passed_calls == 1
     oracle = make_oracle(Product(), [x, w], "tf32")
-    cut = [(one.view(torch.int32) & ~0x1FFF).view(torch.float32) for one in (x, w)]
-    assert compare([cut[0] @ cut[1]], oracle, tolerance_for("tf32")).passed_calls == 1
     assert compare([(x @ w).bfloat16().float()], oracle, tolerance_for("tf32")).passed_calls == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_few_large_elements_of_an_output_may_be_products_in_tf32_and_not_in_bf16(seed):
+    torch.manual_seed(seed)
+    model, x = torch.nn.ConvTranspose3d(16, 32, 3, stride=2, padding=1, dilation=2), torch.randn(2, 16, 8, 8, 8)
+    oracle = make_oracle(model, [x], "tf32")
+
+    def multiplied(rounded):
+        weight = rounded(model.weight.detach())
+        return [torch.nn.functional.conv_transpose3d(rounded(x), weight, model.bias, 2, 1, 0, 1, 2)]
+
+    assert compare(multiplied(cut_to_tf32), oracle, tolerance_for("tf32")).passed_calls == 1
+    assert compare(multiplied(lambda t: t.bfloat16().float()), oracle, tolerance_for("tf32")).passed_calls == 0
 
 
 def truncated(x):
