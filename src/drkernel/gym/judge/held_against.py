@@ -208,6 +208,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
         least = {name: _least_share(own, name, parts) for name in before.shares}
         yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
         yield from _of_results(own, launched, one, before)
+        yield from _of_sectors(launched, [each.seen.launched[signature] for each in same])
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
@@ -220,6 +221,19 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
                 yield f"{launched.name} does fewer {what} a program, or a run of its loops, than where it was checked"
 
 
+def _of_sectors(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
+    """What lay far apart for each lane where it was checked does not lie side by side, in fewer sectors.
+
+    Stores are held against the bytes touched. Loads are not, of which a larger table is hit less often: they are held
+    against stores, loosely, as what is loaded once before a loop counts less beside more rounds.
+    """
+    stores, loads = min(one.stores for one in checked), min(one.loads for one in checked)
+    if launched.stores < SLACK * stores:
+        yield f"{launched.name} stores {launched.stores:.3g} times what it touches; {stores:.3g} where it was checked"
+    if launched.loads < LANES * loads:
+        yield f"{launched.name} loads {launched.loads:.3g} bytes for each it stores; {loads:.3g} where it was checked"
+
+
 def _adds_sheets(launched: Launched) -> bool:
     """Whether a kernel does no more than add up what products have made.
 
@@ -230,8 +244,8 @@ def _adds_sheets(launched: Launched) -> bool:
 
 
 def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
-    """A program does as much work as one that worked, and not by visiting more pieces with less work for each."""
-    here, there = launched.per_program(unit), before.per_program(unit) * before.spread(unit)
+    """A program does as much work as the busiest one did, and not by visiting more pieces with less work for each."""
+    here, there = launched.per_program(unit), before.most(unit)
     if not _as_often(launched, before, unit):
         return False
     if here >= SLACK * there or unit != WHOLE:
