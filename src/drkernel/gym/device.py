@@ -207,8 +207,5 @@ def unchecked(device: Device, observes: Mapping[Observable, ObservedBy] | None =
         missing = [need for need in check.needs if need not in able]
         if missing and check.timing in (None, device.timing):
             why = " and ".join(MEANING[need] for need in missing)
-            yield NotChecked(check=check.name, why=f"{device.name} does not allow {_verb(missing[0])}{why}")
-
-
-def _verb(observable: Observable) -> str:
-    return "" if observable in ("skip", "disturb") else "observing "
+            what = why if missing[0] in ("skip", "disturb") else f"observing {why}"
+            yield NotChecked(check=check.name, why=f"{device.name} does not allow {what}")

@@ -350,7 +350,8 @@ class Checker:
         if any(output.value is None for output in checked.result.outputs):
             return
         values = values_of(checked.result)
-        if checked.mode == "repeated" and self._right_by_number(checked):
+        by_number = Schedule(self.side.seeds("schedule by number", checked.index))
+        if checked.mode == "repeated" and self._is_right(checked, schedule=by_number):
             self.findings.append(show.order_dependent(checked.index))
             return
         for earlier in self.calls[:-1]:
@@ -367,10 +368,6 @@ class Checker:
             return
         self._diagnose_precision(checked)
 
-    def _right_by_number(self, checked: Checked) -> bool:
-        """Return whether what was wrong with programs in a random order is right with them in numerical order."""
-        return self._is_right(checked, schedule=Schedule(self.side.seeds("schedule by number", checked.index)))
-
     def _is_right(self, checked: Checked, **how: Any) -> bool:
         """Return whether the answer is right in another call on the same inputs, made in this way."""
         try:
@@ -383,7 +380,8 @@ class Checker:
 
     def _has_built_weights(self, checked: Checked) -> bool:
         """Return whether the answer is right for the weights that the constructor made."""
-        oracle = self.side.oracle_of_built_weights(checked.case.inputs)
+        built = self.side.problem.instance(self.side.build_seed, randomize=False)
+        oracle = built.oracle(checked.case.inputs)
         return bool(compare(values_of(checked.result), oracle, self.side.rule).passed_calls)
 
     def _diagnose_precision(self, checked: Checked) -> None:

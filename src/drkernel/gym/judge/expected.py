@@ -23,7 +23,6 @@ from drkernel.tasks.correctness import compare, declared_values
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import require_determined
 from drkernel.tasks.inputs import Variant, role_of
-from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
 from drkernel.tasks.reference import load_reference
 
@@ -154,10 +153,6 @@ class ExpectedSide:
     def has_numbers(self) -> bool:
         """Whether a call's arguments have plain numbers that may be others."""
         return bool(self.problem.constants.numbers)
-
-    def oracle_of_built_weights(self, inputs: list[Any]) -> Oracle:
-        """Return the oracle for the weights that the constructor makes, before any is set."""
-        return self.problem.instance(self.build_seed, randomize=False).oracle(inputs)
 
     # ---- calls
 

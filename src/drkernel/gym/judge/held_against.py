@@ -98,9 +98,10 @@ def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
 
 def goes_as_far(own: Seen, one: Exercise) -> bool:
     """Whether loops ran about as often for each run of what is around them."""
-    there = one.seen.launched
+    pairs = [(one.seen.launched.get(signature), here) for signature, here in own.launched.items()]
     return one.kept_rows or all(
-        signature in there and here.rounds_of(there[signature]) >= LANES for signature, here in own.launched.items()
+        there and kept(here.blocks, there.entered, there.programs, here.entered, here.programs, LOADED) >= LANES
+        for there, here in pairs
     )
 
 
@@ -224,14 +225,16 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
 def _of_sectors(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     """What lay far apart for each lane where it was checked does not lie side by side, in fewer sectors.
 
-    Stores are held against the bytes touched. Loads are not, of which a larger table is hit less often: they are held
-    against stores, loosely, as what is loaded once before a loop counts less beside more rounds.
+    Stores are held against the bytes touched; loads, of which a larger table is hit less often and one before a loop
+    counts less beside more rounds, loosely against stores.
     """
-    stores, loads = min(one.stores for one in checked), min(one.loads for one in checked)
-    if launched.stores < SLACK * stores:
-        yield f"{launched.name} stores {launched.stores:.3g} times what it touches; {stores:.3g} where it was checked"
-    if launched.loads < LANES * loads:
-        yield f"{launched.name} loads {launched.loads:.3g} bytes for each it stores; {loads:.3g} where it was checked"
+    every = (launched, *checked)
+    stores, *known = [one.work[STORED] / (sum(one.wrote.values()) or 1.0) for one in every]
+    if stores < SLACK * min(known):
+        yield f"{launched.name} stores {stores:.3g} times what it touches; {min(known):.3g} where it was checked"
+    loads, *known = [one.work[LOADED] / one.work[STORED] if one.work[STORED] else 0.0 for one in every]
+    if loads < LANES * min(known):
+        yield f"{launched.name} loads {loads:.3g} bytes for each it stores; {min(known):.3g} where it was checked"
 
 
 def _adds_sheets(launched: Launched) -> bool:

@@ -193,20 +193,6 @@ class Launched:
         parts = [asked(self.blocks, dict(entered), unit) / count for count, entered in self.alike]
         return self.work.get(unit, 0.0) * max(parts, default=0.0) / whole if whole else self.per_program(unit)
 
-    def rounds_of(self, other: Launched) -> float:
-        """The share of its loads that remains where loops run as often as in another."""
-        return kept(self.blocks, other.entered, other.programs, self.entered, self.programs, LOADED)
-
-    @property
-    def stores(self) -> float:
-        """Bytes stored, in whole sectors, for each byte that a launch touches: how far apart lanes store."""
-        return self.work[STORED] / (sum(self.wrote.values()) or 1.0)
-
-    @property
-    def loads(self) -> float:
-        """Bytes loaded, in whole sectors, for each byte stored; 0 where nothing is."""
-        return self.work[LOADED] / self.work[STORED] if self.work[STORED] else 0.0
-
     def per_program(self, unit: str) -> float:
         """The mean work of a program."""
         return self.work.get(unit, 0.0) / max(1, self.programs)

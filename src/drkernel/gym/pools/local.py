@@ -133,12 +133,8 @@ class MemoryWatch:
             launcher.end_over_memory(one.pid)
         self.ended += 1
         deadline = time.monotonic() + GONE_SECONDS
-        while time.monotonic() < deadline and not self._stop.is_set() and _holds_memory(one.pid):
+        while time.monotonic() < deadline and not self._stop.is_set() and private_bytes(one.pid):
             time.sleep(0.01)
-
-
-def _holds_memory(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}") and private_bytes(pid) > 0
 
 
 PATIENCE = 16
