@@ -78,6 +78,14 @@ def copy_of_clone(x: torch.Tensor) -> torch.Tensor:
     return copy(x.clone())
 
 
+def copy_beside_a_read(x: torch.Tensor) -> torch.Tensor:
+    return copy(x) if float(torch.sin(x)[0]) < 1e9 else x
+
+
+def library_of_a_copy(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(copy(x))
+
+
 def copy_beside_junk(x: torch.Tensor) -> torch.Tensor:
     return launch(copy_and_junk_kernel, torch.sin(x), fresh(), fresh())
 
@@ -137,6 +145,8 @@ CASES: dict[Callable, dict] = {
     copy_of_library: {"copied_library": [True], "operators": {"aten.sin": 1}, "passed_on": "exact"},
     copy_of_own: {"reaches": [True, True], "copied": [False, True], "copied_library": [False, False]},
     copy_of_clone: {"copied": [True], "copied_library": [False], "operators": {}, "passed_on": None},
+    copy_beside_a_read: {"copied": [True], "copied_library": [False], "operators": {}, "uploads": False},
+    library_of_a_copy: {"copied": [True], "operators": {"aten.sin": 1}},
     copy_beside_junk: {"copied": [True], "copied_library": [True], "passed_on": "exact"},
     noise_on_library: {"copied": [False], "passed_on": "near"},
     cast_of_library: {"copied_library": [True], "passed_on": "exact"},
