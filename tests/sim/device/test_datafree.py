@@ -54,6 +54,12 @@ def dev() -> Iterator[Any]:
         yield device
 
 
+def test_convolutions_have_channels_last_where_an_operand_has(dev: Any) -> None:
+    x, weight = torch.empty(2, 8, 6, 6, device="cuda"), torch.empty(4, 8, 3, 3, device="cuda")
+    plain, last = (torch.conv2d(x, each) for each in (weight, weight.to(memory_format=torch.channels_last)))
+    assert plain.is_contiguous() and last.is_contiguous(memory_format=torch.channels_last)
+
+
 def _scale(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)

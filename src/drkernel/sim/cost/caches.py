@@ -165,6 +165,13 @@ def _asked(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
     }
 
 
+def operand_share(stats: LaunchStats, profile: KernelProfile) -> float:
+    """Share of all loaded bytes that loops load ahead for products; other programs ask for them at the same time."""
+    asked = _asked(stats, profile)
+    ahead = {load.number for block in profile.blocks if block.dots and block.pipelined for load in block.loads}
+    return sum(asked[number] for number in ahead & asked.keys()) / (sum(asked.values()) or 1.0)
+
+
 def _runs(block: BlockProfile, executed: dict[int, float], programs: int) -> float:
     """How often a program begins the loop that a block is in; at least once."""
     return max(1.0, executed.get(block.around, 0.0) / max(1, programs)) if block.around >= 0 else 1.0

@@ -84,12 +84,8 @@ def by_name(name: str, values: Sequence[Any]) -> dict[str, Any]:
 Family = Callable[[MetaCall], list[KernelWork]]
 
 
-def _names(text: str, family: Family) -> dict[str, Family]:
-    return dict.fromkeys(text.split(), family)
-
-
-def _reason(text: str, reason: str) -> dict[str, str]:
-    return dict.fromkeys(text.split(), reason)
+def _names(text: str, value: Any) -> dict[str, Any]:
+    return dict.fromkeys(text.split(), value)
 
 
 FAMILIES: dict[str, Family] = {
@@ -137,8 +133,7 @@ FAMILIES: dict[str, Family] = {
     **_names("_softmax _log_softmax _safe_softmax softmax log_softmax", reduction.softmax),
     **_names("_softmax_backward_data _log_softmax_backward_data", reduction.softmax_backward),
     **_names("logsumexp", reduction.logsumexp),
-    **_names("native_layer_norm", reduction.layer_norm),
-    **_names("_fused_rms_norm", reduction.rms_norm),
+    **_names("native_layer_norm _fused_rms_norm", reduction.row_norm),
     **_names("native_layer_norm_backward _fused_rms_norm_backward", reduction.norm_backward),
     **_names(
         """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm
@@ -217,13 +212,13 @@ FAMILIES: dict[str, Family] = {
 }
 
 UNPRICED: dict[str, str] = {
-    **_reason(
+    **_names(
         """_linalg_svd _linalg_eigh linalg_eig linalg_eigvals linalg_matrix_exp linalg_pinv linalg_lstsq
         binomial poisson multinomial _standard_gamma _sample_dirichlet _dirichlet_grad igamma igammac
         special_zeta polygamma mvlgamma unique_dim unique_dim_consecutive kaiser_window isin""",
         "how much it does depends on the values",
     ),
-    **_reason(
+    **_names(
         """special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
         special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
         special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he
@@ -235,7 +230,7 @@ UNPRICED: dict[str, str] = {
         special_spherical_bessel_j0""",
         "its arithmetic is not counted",
     ),
-    **_reason(
+    **_names(
         """_trilinear affine_grid_generator allclose block_diag histogram embedding_renorm renorm
         repeat_interleave linalg_ldl_factor_ex linalg_ldl_solve ormqr segment_reduce to_padded_tensor
         _amp_update_scale normal_functional rrelu_with_noise_functional nonzero_static hash_tensor
@@ -248,7 +243,7 @@ UNPRICED: dict[str, str] = {
         batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats""",
         "the kernels that it runs are not described",
     ),
-    **_reason(
+    **_names(
         """miopen_batch_norm miopen_batch_norm_backward miopen_convolution miopen_convolution_add_relu
         miopen_convolution_relu miopen_convolution_transpose miopen_ctc_loss miopen_depthwise_convolution
         miopen_rnn miopen_rnn_backward mps_convolution_backward mps_convolution_transpose_backward
@@ -260,7 +255,7 @@ UNPRICED: dict[str, str] = {
 }
 """Operator -> why it has no price. One that is in neither table has none either; the test names it."""
 
-SYNCHRONISING = _reason(
+SYNCHRONISING = _names(
     "nonzero masked_select _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive bincount equal",
     "the host waits for the size or value of the result",
 )

@@ -7,12 +7,6 @@ from dataclasses import replace
 
 from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, read, scratch, write
 
-
-def words(text: str) -> list[str]:
-    """Names separated by white space."""
-    return text.split()
-
-
 # Instructions per element beyond the loads and stores, and special-function results per element.
 HEAVY: dict[str, tuple[float, float]] = {
     "exp": (4, 1), "exp2": (2, 1), "expm1": (14, 1), "log": (10, 1), "log1p": (14, 1), "log2": (6, 1), "log10": (8, 1),
@@ -35,7 +29,7 @@ HEAVY: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 LIGHT = frozenset(
-    words(
+    str.split(
         """
         __ilshift__ __irshift__ __lshift__ __rshift__ __and__ __or__ __xor__ __iand__ __ior__ __ixor__ abs add
         addcmul bitwise_and bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp clamp_max
@@ -228,12 +222,9 @@ def fill(call: MetaCall) -> list[KernelWork]:
     return [streaming(call.base, [*map(read, reads), *map(write, outputs)], elements, flops)]
 
 
-WINDOW_KERNELS = 5
-
-
 def window(call: MetaCall) -> list[KernelWork]:
     """``hann_window`` and kin: a range, a factor, a cosine, a factor and a sum."""
-    return fill(replace(call, inputs=())) * WINDOW_KERNELS
+    return fill(replace(call, inputs=())) * 5
 
 
 def concatenate(call: MetaCall) -> list[KernelWork]:
@@ -243,14 +234,10 @@ def concatenate(call: MetaCall) -> list[KernelWork]:
     kernels = -(-len(call.inputs) // 128)
     instructions = elements * (CAT_INSTRUCTIONS if _misaligned(call) else 6.0)
     work = streaming(call.base, accesses, elements, {"fp32": instructions}, 0.9)
-    return [work] if kernels == 1 else [work, *[_empty(call.base) for _ in range(kernels - 1)]]
+    return [work, *[KernelWork(call.base, (), blocks=1.0)] * (kernels - 1)]
 
 
 def _misaligned(call: MetaCall) -> bool:
     """Whether any input's run along the output is not whole 16-byte groups, so that elements are copied one by one."""
     axis = call.axis(call.out, default=0)
     return any(math.prod(meta.shape[axis:]) * meta.itemsize % 16 != 0 for meta in call.inputs)
-
-
-def _empty(name: str) -> KernelWork:
-    return KernelWork(name, (), blocks=1.0)

@@ -163,23 +163,19 @@ def _spatial_softmax(
     )
 
 
-def layer_norm(call: MetaCall) -> list[KernelWork]:
-    """One block of four warps a row: a statistics pass, then a pass that writes (its reads hit when rows are short)."""
-    return [_row_norm(call, LAYER_NORM_INSTRUCTIONS, MOMENTS_OVERLAP)]
+def row_norm(call: MetaCall) -> list[KernelWork]:
+    """Layer norm, and the fused kernel of ``F.rms_norm``, which has no moments: one block of four warps a row.
 
-
-def rms_norm(call: MetaCall) -> list[KernelWork]:
-    """The fused kernel of ``F.rms_norm``: layer norm's without its moments."""
-    return [_row_norm(call, RMS_NORM_INSTRUCTIONS, 1.0)]
-
-
-def _row_norm(call: MetaCall, instructions: float, overlap: float) -> KernelWork:
-    """Between a row's two passes all resident blocks read a row and write one."""
+    A pass for statistics, then one that writes (its reads hit when rows are short). Between the two all resident blocks
+    read a row and write one.
+    """
+    moments = call.base == "native_layer_norm"
+    instructions = LAYER_NORM_INSTRUCTIONS if moments else RMS_NORM_INSTRUCTIONS
     source, out = call.inputs[0], call.outputs[0]
     rows = max(1.0, float(call.outputs[1].elements)) if len(call.outputs) > 1 else source.elements / source.shape[-1]
     row = source.elements / rows
     others = tuple(read(meta) for meta in call.inputs[1:])
-    return KernelWork(
+    work = KernelWork(
         call.base,
         (read(source, 2.0), *others, write(out)),
         {"fp32": source.elements * instructions + rows * 128 * ROW_INSTRUCTIONS},
@@ -187,8 +183,9 @@ def _row_norm(call: MetaCall, instructions: float, overlap: float) -> KernelWork
         Grid(128, 16, 29.6),
         reuse_window=row * (source.itemsize + out.itemsize) * 16.0 * call.spec.sm_count,
         ilp=0.5,
-        overlap=overlap,
+        overlap=MOMENTS_OVERLAP if moments else 1.0,
     )
+    return [work]
 
 
 def batch_norm(call: MetaCall) -> list[KernelWork]:

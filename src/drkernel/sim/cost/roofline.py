@@ -49,7 +49,7 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     parts["fixed"] = fixed
     seconds = busy + fixed
     bound: Bound = "latency" if fixed > busy else ("memory" if memory >= compute else "compute")
-    ideal = max(_ideal_dram(work) / spec.hbm_bandwidth, _ideal_compute(work, spec))
+    ideal = max(sum(access.nbytes for access in work.accesses) / spec.hbm_bandwidth, _ideal_compute(work, spec))
     return CostEstimate(
         seconds=seconds,
         dram_bytes=dram,
@@ -136,10 +136,6 @@ def peak_of(unit: str, spec: GPUSpec) -> float:
 def mma_sync_share(spec: GPUSpec) -> float:
     """Share of the tensor rate that kernels on ``mma.sync`` reach: all of it before Hopper."""
     return MMA_SYNC_SHARE if isinstance(spec.arch, int) and spec.arch >= 90 else 1.0
-
-
-def _ideal_dram(work: KernelWork) -> float:
-    return sum(access.nbytes for access in work.accesses)
 
 
 def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:

@@ -58,6 +58,14 @@ def convolution_operands(base: str, args: list[Any]) -> list[Any]:
     return operands + args[count:]
 
 
+def layout_of_cudnn(x: torch.Tensor, weight: torch.Tensor, backend: Any = None) -> torch.memory_format:
+    """The layout of a convolution's result on a GPU, and on the device: channels last where an operand is."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    operands = () if last is None or torch.float64 in (x.dtype, weight.dtype) else (x, weight)
+    chosen = any(torch._prims_common.suggest_memory_format(one) is last for one in operands)
+    return last if chosen and last is not None else torch.contiguous_format
+
+
 def int_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """``aten::_int_mm``: int8 [m, k] times int8 [k, n] as int32 [m, n]; sums are exact in fp64."""
     if a.dtype != torch.int8 or b.dtype != torch.int8 or a.dim() != 2 or b.dim() != 2:

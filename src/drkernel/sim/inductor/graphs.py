@@ -24,6 +24,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.host.attach import operators_on
 from drkernel.sim.host.cuda_api import compiler_interface, device_facts, replaced_attributes
 from drkernel.sim.host.library_calls import FUSED_ATTENTION, fits_fused_attention
@@ -68,21 +69,13 @@ def _cuda(spec: GPUSpec) -> list[tuple[Any, str, Any]]:
         (torch.cuda, "synchronize", lambda device=None: None),
         (torch.cuda, "get_rng_state", lambda device=None: state),
         (torch.cuda, "set_rng_state", lambda state, device=None: None),
-        (torch._C, "_conv_determine_backend_memory_format", _layout_of_cudnn),
+        (torch._C, "_conv_determine_backend_memory_format", layout_of_cudnn),
         (torch._C, "_cuda_getDevice", lambda: 0),
         (torch._C, "_cuda_setDevice", lambda device: None),
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]
-
-
-def _layout_of_cudnn(x: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
-    """The layout of a convolution's result on a GPU, and on the device: channels last where an operand is."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    operands = () if last is None or torch.float64 in (x.dtype, weight.dtype) else (x, weight)
-    chosen = any(torch._prims_common.suggest_memory_format(one) is last for one in operands)
-    return last if chosen and last is not None else torch.contiguous_format
 
 
 class _ConstantsOnHost(TorchDispatchMode):

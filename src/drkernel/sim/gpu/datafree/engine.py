@@ -31,6 +31,7 @@ from drkernel.sim.gpu.datafree.records import (
     SampledUse,
     recurrent_results,
 )
+from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
@@ -269,7 +270,10 @@ class ShapeOperators:
             return recurrent_results(rule.base, *metas)
         if rule.takes_device:
             named["device"] = torch.device("meta")
-        return on_meta(rule.call, metas, named)
+        result = on_meta(rule.call, metas, named)
+        if rule.base in ("convolution", "_convolution"):
+            return result.contiguous(memory_format=layout_of_cudnn(*metas[:2]))
+        return result
 
     def _refuse(self, rule: OperatorRule, error: Exception) -> None:
         if rule.sized_by_data or torch.Tag.data_dependent_output in rule.call.tags or "data-independent" in str(error):
