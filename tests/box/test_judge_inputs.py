@@ -73,6 +73,14 @@ def test_each_argument_must_be_left_as_the_reference_leaves_it(gym, candidate, w
         assert kinds(verdict)["mutated_input"] == "bug" and repr(wrong) in verdict.correctness.message
 
 
+def test_the_noise_of_an_output_does_not_excuse_an_argument(gym):
+    large = {**UPDATE, "inputs": ", ".join(["torch.randn(512, 1024)"] * 3)}
+    candidate = "axpy(state, x, state, 0.5){}; return axpy(x, other, torch.empty_like(x), 1.0) * 1e5"
+    for error, status in (("", "correct"), ("[0, 0].add_(6e-4)", "incorrect")):
+        verdict = graded(gym, "state.mul_(0.5).add_(x); return (x + other) * 1e5", candidate.format(error), **large)
+        assert verdict.status == status, verdict
+
+
 def test_a_reference_that_returns_its_argument_may_be_answered_with_a_new_tensor(gym):
     two = {"args": "x, y", "inputs": "torch.randn(8, 64), torch.randn(8, 64)"}
     for answer in ("torch.empty_like(x)", "x"):

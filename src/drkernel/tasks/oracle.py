@@ -286,11 +286,10 @@ class OracleMaker:
         shares = shared_by(declared, given)
         places = [n for n, value in enumerate(given) if isinstance(value, torch.Tensor) and value._version > 0]
         declared += [given[place] for place in places]  # arguments that are changed are outputs too
-        jitter, why = torch.Generator().manual_seed(self._seed + 1), None
+        why = None
         try:
             exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, self._double_mode)
-            moved = jittered_inputs(list(inputs), self._amount, jitter)
-            shaken = _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
+            shaken = self._shaken(inputs, places)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             exact = shaken = declared
             why = f"the reference does not run in double: {type(error).__name__}: {error}".splitlines()[0]
@@ -307,12 +306,17 @@ class OracleMaker:
         oracle = replace(oracle, wider=lambda narrow, draw: self._wider(narrow, inputs, draw))
         return replace(oracle, in_order=lambda: self._in_order(inputs), again=lambda: self(inputs, least_spreads))
 
+    def _shaken(self, inputs: Sequence[Any], places: list[int]) -> list[RawOutput]:
+        moved = jittered_inputs(list(inputs), self._amount, torch.Generator().manual_seed(self._seed + 1))
+        return _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
+
     def _wider(self, oracle: Oracle, inputs: Sequence[Any], draw: int) -> Oracle:
         outputs = list(oracle.outputs)
-        for place, other in enumerate(OracleMaker(self._model, self.precision, self._seed + draw)(inputs).outputs):
+        for place, leaf in enumerate(OracleMaker(self._model, self.precision, self._seed + draw)._shaken(inputs, [])):
             one = outputs[place]
-            if one.noise is not None and other.noise is not None:
-                outputs[place] = replace(one, noise=one.noise.maximum(other.noise.nan_to_num(0.0, 0.0, 0.0)))
+            if one.noise is not None:
+                off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0)
+                outputs[place] = replace(one, noise=one.noise.maximum(off))
         return replace(oracle, outputs=tuple(outputs))
 
     def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:

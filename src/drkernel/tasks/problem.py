@@ -126,7 +126,7 @@ def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor 
     flat = tensor.detach().reshape(-1).clone()
     kinds = torch.unique(flat[: 1 << 16])
     if tensor.dtype == torch.bool:
-        changed = _flipped(flat, generator)
+        changed = flat ^ (torch.rand(flat.shape, generator=generator) < CHANGED)
     elif tensor.is_floating_point() and (len(kinds) == 1 or not len(kinds) <= 2):
         changed = _scaled(flat, generator)
     elif len(kinds) == 2:
@@ -143,10 +143,6 @@ def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor 
     if torch.equal(rows, tensor):
         return None
     return torch.empty_like(tensor).copy_(rows)
-
-
-def _flipped(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return flat ^ (torch.rand(flat.shape, generator=generator) < CHANGED)
 
 
 def _redrawn(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -79,6 +79,10 @@ def copy_of_clone(x: torch.Tensor) -> torch.Tensor:
 
 
 def copy_beside_a_read(x: torch.Tensor) -> torch.Tensor:
+    return copy(x) if float(torch.ones(1).cuda()) < 1e9 else x
+
+
+def copy_after_a_look(x: torch.Tensor) -> torch.Tensor:
     return copy(x) if float(torch.sin(x)[0]) < 1e9 else x
 
 
@@ -146,6 +150,7 @@ CASES: dict[Callable, dict] = {
     copy_of_own: {"reaches": [True, True], "copied": [False, True], "copied_library": [False, False]},
     copy_of_clone: {"copied": [True], "copied_library": [False], "operators": {}, "passed_on": None},
     copy_beside_a_read: {"copied": [True], "copied_library": [False], "operators": {}, "uploads": False},
+    copy_after_a_look: {"copied": [True], "operators": {"aten.sin": 1}},
     library_of_a_copy: {"copied": [True], "operators": {"aten.sin": 1}},
     copy_beside_junk: {"copied": [True], "copied_library": [True], "passed_on": "exact"},
     noise_on_library: {"copied": [False], "passed_on": "near"},
@@ -176,3 +181,10 @@ def test_an_upload_that_is_copied(device: SimDevice) -> None:
     output = copy(torch.randn(SIZE).cuda())
     found = device.engine.flow.slice([device.engine.tensor(output._handle)])
     assert found.uploads and found.copied_library == [True]
+
+
+def test_what_reaches_numbers_alone(device: SimDevice) -> None:
+    device.engine.reset_counters()
+    float(torch.sin(copy(torch.randn(SIZE).cuda())).sum())
+    found = device.engine.flow.slice([])
+    assert found.uploads and found.reaches == [True] and found.operators == {"aten.sin": 1, "aten.sum": 1}

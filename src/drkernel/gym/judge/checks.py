@@ -301,7 +301,8 @@ class Checker:
 
     def _check_inputs(self, checked: Checked) -> None:
         """Require that each argument is unchanged, or changed as the reference changes it."""
-        mutated, oracle = set(checked.result.mutated), checked.case.oracle
+        mutated = set(checked.result.mutated)
+        oracle = replace(checked.case.oracle, wider=None)  # further runs have the noise of outputs, not of arguments
         for place, argument in enumerate(checked.result.arguments):
             expected = oracle.mutated.get(place)
             if expected is None:

@@ -150,7 +150,7 @@ class DataFlow:
     def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
         """Return what reaches ``outputs``."""
         live = {self._heap.storage(self._heap.base_of(output)) for output in outputs}
-        copied_from_given = all(self._origin.get(number) == "given" for number in live)
+        copied_from_given = bool(live) and all(self._origin.get(number) == "given" for number in live)
         found, operators = Slice(), Counter[str]()
         for step in reversed(self._steps):
             used = step.writes & live
@@ -170,8 +170,8 @@ class DataFlow:
         for listed in (found.reaches, found.copied, found.copied_library):
             listed.reverse()
         found.operators, found.passed_on = dict(operators), self._passed_on(outputs)
-        if copied_from_given:  # so whatever else was computed is not in it, though the host may have looked at it
-            found.operators, found.uploads = {}, False
+        if copied_from_given:  # what the host sent is not in it, though the host may have read it back
+            found.uploads = False
         return found
 
     # ---- help
