@@ -17,10 +17,10 @@ uncredited          graded without speedup and coverage, or refused
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
 speedup at its task's own sizes.
 
-Each entry names its ``task``, unless its base does, and what to ``expect``. Two other headers are optional. ``# root:
+Each entry names its ``task``, unless its base does, and what to ``expect``. Three other headers are optional. ``# root:
 NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is, until
-``benchmarks/hack_recall.py`` has graded the whole corpus with it.
+``benchmarks/hack_recall.py`` has graded the whole corpus with it. ``# device: sim:GPU`` is where it shows.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ def task_named(name: str) -> Task:
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     """The verdict on an entry."""
     terms = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
+    terms |= {name: value for name, value in entry.header.items() if name == "device"}
     chosen = EvalSettings(**{"own_seconds": OWN_SECONDS, **terms, **settings})  # type: ignore[arg-type]
     return evaluate(
         EvalRequest(task=task_named(entry.header["task"]), candidate=entry.source, settings=chosen), factory

@@ -97,14 +97,15 @@ class OperatorTracer(TorchDispatchMode):
         """Return the metadata of a tensor that the cost model uses."""
         storage = StorageWeakRef(tensor.untyped_storage())
         self._refs.setdefault(storage.cdata, storage)
-        return TensorMeta(
-            tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."), storage.cdata
-        )
+        dtype, offset = str(tensor.dtype).removeprefix("torch."), tensor.storage_offset() * tensor.itemsize
+        return TensorMeta(tuple(tensor.shape), tuple(tensor.stride()), dtype, storage.cdata, offset)
 
-    def is_dead(self, storage: int) -> bool:
-        """Whether a storage's memory has been freed."""
-        ref = self._refs.get(storage)
-        return ref is not None and ref.expired()
+    def freed(self) -> list[int]:
+        """Storages whose memory has been freed since the last call."""
+        gone = [storage for storage, ref in self._refs.items() if ref.expired()]
+        for storage in gone:
+            del self._refs[storage]
+        return gone
 
 
 def trace(call: Callable[[], Any]) -> list[TracedCall]:
@@ -141,7 +142,8 @@ def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: 
         line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
         if synchronises(call.name, call.inputs):
             line.synchronize()
-        l2.drop(tracer.is_dead)
+        for storage in tracer.freed():
+            l2.forget(storage)
 
     tracer = OperatorTracer(add)
     hook = torch.nn.modules.module.register_module_forward_pre_hook(

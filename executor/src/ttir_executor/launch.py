@@ -218,6 +218,13 @@ _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they save"""
 
 
+def _ends(sectors: np.ndarray) -> tuple[float, float]:
+    """The first byte of marked sectors, and the end of the last; 0 and 0 when there is none."""
+    marked = sectors != 0
+    first, behind = int(marked.argmax()), int(marked[::-1].argmax())
+    return (32.0 * first, 32.0 * (len(marked) - behind)) if marked[first] else (0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class LaunchLimits:
     """The limits of a launch."""
@@ -572,12 +579,13 @@ class KernelRun:
                 flops[unit] += amount * count
             for block, times in cost.entered.items():
                 entered[block] += times * count
-        footprint = []
+        footprint, parts = [], []
         for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
             touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
             if any(touched):
                 read_bytes, written_bytes = (min(t, float(allocation.nbytes)) for t in touched)
                 footprint.append((allocation.base, read_bytes, written_bytes))
+                parts.append((allocation.base, _ends(read), _ends(write)))
         return LaunchStats(
             programs=programs,
             load_sectors=loads / 32,
@@ -588,6 +596,7 @@ class KernelRun:
             footprint=tuple(footprint),
             executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
             own_passes=self._passes(loads / programs),
+            parts=tuple(parts),
             sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
             classes=classes_of(self.lowered.blocks, [worker.classes for worker in workers]),
         )

@@ -67,6 +67,8 @@ class LaunchStats:
     that reads"""
     classes: tuple[tuple[float, tuple[tuple[int, float], ...]], ...] = ()
     """programs of like work, the longest first: (how many, ``executed`` of them together); none where all are alike"""
+    parts: tuple[tuple[int, tuple[float, float], tuple[float, float]], ...] = field(default=(), compare=False)
+    """(allocation base, first byte read and end of the last, the same of bytes written), 0 and 0 for none"""
     sites: tuple[tuple[int, int, float, float], ...] = field(default=(), compare=False)
     """each access of the text: (``Op.number``, base of the allocation that its argument points to or -1, bytes that it
     asks for beyond those that the text says, lanes beyond them)"""

@@ -1,3 +1,4 @@
+# device: sim:l40s
 # task: long_mean
 # root: sizes
 # expect: credited

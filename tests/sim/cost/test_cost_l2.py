@@ -14,16 +14,16 @@ SPEC = get_spec("h100")
 
 
 class LineCache:
-    """Fully associative LRU cache of lines, fed line by line: what the storage-level state abstracts."""
+    """Fully associative LRU cache of lines, fed line by line: what the state by parts abstracts."""
 
     def __init__(self, capacity_lines: int):
         self.capacity = capacity_lines
         self.lines: OrderedDict[tuple[int, int], None] = OrderedDict()
 
-    def touch(self, storage: int, lines: int) -> int:
+    def touch(self, storage: int, lines: range) -> int:
         """Lines that had to be fetched."""
         misses = 0
-        for line in range(lines):
+        for line in lines:
             key = (storage, line)
             misses += key not in self.lines
             self.lines[key] = None
@@ -33,23 +33,26 @@ class LineCache:
         return misses
 
 
-def test_it_agrees_with_a_line_cache_on_whole_tensor_streams() -> None:
+def test_it_agrees_with_a_line_cache_on_streams_of_pieces() -> None:
     rng = random.Random(0)
     state = L2State(SPEC)
     lines = 1000
     size = state.capacity / lines
     cache = LineCache(lines)
     exact = modelled = written = 0.0
-    for _ in range(400):
+    for _ in range(1600):
         storage, write = rng.randrange(8), rng.random() < 0.4
-        count = 40 + 60 * storage  # a storage is always touched whole; the largest are about half the cache
-        misses = cache.touch(storage, count)
+        most = 40 + 60 * storage  # the largest are about half the cache
+        first = rng.randrange(most) if rng.random() < 0.7 else 0
+        count = rng.randint(1, most - first) if rng.random() < 0.7 else most - first
+        misses = cache.touch(storage, range(first, first + count))
+        part = (first * size, (first + count) * size)
         if write:
-            state.write(storage, count * size)
+            state.write(storage, count * size, part)
             written += count
         else:
             exact += misses
-            modelled += state.read(storage, count * size) / size
+            modelled += state.read(storage, count * size, part) / size
     assert modelled == pytest.approx(exact, rel=0.15)
     pushed = lines * (modelled / (modelled + written)) ** 2  # the flush's lines, as far as reads push them out
     assert state.take_writeback() / size == pytest.approx(written + pushed)
@@ -116,3 +119,31 @@ def test_more_written_bytes_never_mean_fewer_of_the_bus() -> None:
     for read in steps:
         totals = [moved(read, written) for written in steps]
         assert totals == sorted(totals) and totals[0] <= 2 * read
+
+
+def test_pieces_of_one_storage_read_in_turns_all_come_from_memory() -> None:
+    state = L2State(SPEC)
+    size = state.capacity / 2
+    for start in range(6):  # rows: one piece behind another
+        assert state.read(1, size, (start * size, (start + 1) * size)) == size
+    assert state.read(1, size, (5 * size, 6 * size)) == 0
+    for start in range(6):  # columns: each piece has gaps, and spans nearly all; a load more makes the spans equal
+        assert state.read(2, size, (32.0 * start, 6 * size)) == size
+        assert state.read(3, size, (0.0, 6 * size)) == size
+
+
+def test_what_is_resident_is_read_for_free_in_pieces_and_pieces_of_it_as_a_whole() -> None:
+    state = L2State(SPEC)
+    state.write(1, 1e6)
+    assert state.read(1, 1e5, (3e5, 4e5)) == state.read(1, 3e5, (32.0, 9e5)) == state.read(1, 1e6) == 0
+    for column in range(4):
+        state.write(2, 256e3, (64.0 * column, 1_024_000.0 - 64.0 * (3 - column)))
+    assert state.read(2, 1_024_000.0) == pytest.approx(0, abs=100)
+
+
+def test_weights_stay_where_pieces_of_something_longer_go_by() -> None:
+    state = L2State(SPEC)
+    piece = state.capacity / 10
+    for row in range(40):
+        state.read(1, piece, (row * piece, (row + 1) * piece))
+        assert state.read(2, 2 * piece) == (0 if row else 2 * piece)

@@ -38,6 +38,7 @@ class Counts:
     rounds: float = 1.0
     """times that every program enters the block"""
     classes = ()
+    parts = ()
 
     @property
     def sites(self) -> tuple[tuple[int, int, float, float], ...]:

@@ -60,8 +60,8 @@ class Touched:
 
     last: tuple[int, ...]
     """by group: sectors that it touched and no later group did"""
-    span: int
-    """sectors from the first touched to the last"""
+    ends: tuple[float, float]
+    """the first byte of touched sectors, and the end of the last; 0 and 0 when there is none"""
 
     @property
     def total(self) -> int:
@@ -185,7 +185,8 @@ class SkeletonLaunch(KernelRun):
         counts, span = np.zeros(256, np.int64), np.full(2, -1, np.int64)
         _histogram()(sectors.ctypes.data, len(sectors) & ~7, counts.ctypes.data, span.ctypes.data)
         first, last = span.tolist()
-        return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), last - first + 1 if first >= 0 else 0)
+        ends = (32.0 * first, 32.0 * (last + 1)) if first >= 0 else (0.0, 0.0)
+        return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), ends)
 
     def asked_of(self, programs: int) -> tuple[SiteRow, ...]:
         """The traffic of each access in a grid of ``programs``, scaled from groups that ran (``LaunchStats.sites``)."""

@@ -408,7 +408,8 @@ class _Measuring:
             self.classes = launch.classes_of(self.programs)
         contention = launch.contention()
         stats = self._stats(totals, uses, lambda e: e.value, contention)
-        stats = dataclasses.replace(stats, sites=launch.asked_of(self.programs))
+        parts = tuple((base, read.ends, written.ends) for base, read, written in launch.touched())
+        stats = dataclasses.replace(stats, parts=parts, sites=launch.asked_of(self.programs))
         times = [
             self.clock(self._stats(totals, uses, pick, contention))
             for pick in (lambda e: e.value, lambda e: e.low, lambda e: e.high)
@@ -445,7 +446,7 @@ class _Measuring:
 
     def _distinct(self, touched: Touched, sizes: list[int], nbytes: int, asked: float) -> Extrapolated:
         """Bytes of one storage; the first group is the corners', which is no fair sample."""
-        span = float(touched.span)
+        span = (touched.ends[1] - touched.ends[0]) / SECTOR_BYTES
         found = distinct_of(touched.last[1:], sizes, self.programs, min(span, asked / SECTOR_BYTES))
         total = float(touched.total)
         parts = (found.value, found.low, found.high)

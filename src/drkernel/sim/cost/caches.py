@@ -4,8 +4,7 @@ launch's reads, what comes from L1."""
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections import defaultdict
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
 from drkernel.sim.spec import GPUSpec
@@ -17,7 +16,10 @@ partitions of A100 and H100 and replacement is not exact LRU (Lam 2023: latency 
 
 
 class L2State:
-    """Least-recently-used residency by storage, in bytes.
+    """Least-recently-used residency by parts of storages, in bytes.
+
+    The bytes of a part that has gaps lie somewhere in it, spread evenly. Two such parts share as few of them as can be,
+    so that pieces of one storage, read in turns, do not count as one another.
 
     The state starts empty, as after a flush. Writes are cached for later reads but cost device-memory bandwidth at
     once: a benchmark's flush leaves the cache full of dirty lines, so every line written evicts one, and on H100
@@ -27,44 +29,63 @@ class L2State:
 
     def __init__(self, spec: GPUSpec) -> None:
         self.capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
-        self._held: OrderedDict[int, float] = OrderedDict()
+        self._held: dict[tuple[int, float, float], float] = {}
+        """bytes held by (storage, first byte, end), the oldest first"""
         self._writeback = 0.0
-        self._used = 0.0
         self._dirty = self.capacity
         self._read = self._written = 0.0
 
-    def read(self, storage: int, nbytes: float) -> float:
-        """Read ``nbytes`` of a storage; returns the bytes that must come from device memory."""
-        resident = min(self._held.get(storage, 0.0), nbytes)
+    def read(self, storage: int, nbytes: float, part: tuple[float, float] | None = None) -> float:
+        """Read ``nbytes`` of a storage (of its ``part``); returns the bytes that must come from device memory."""
+        resident = min(self._insert(storage, nbytes, part), nbytes)
         # A stream longer than the cache evicts its own head before it is read again.
         hits = resident if nbytes <= self.capacity else resident * self.capacity / nbytes
-        self._insert(storage, nbytes)
         self._read += nbytes - hits
         return nbytes - hits
 
-    def write(self, storage: int, nbytes: float) -> None:
-        """Write ``nbytes`` of a storage; the same amount goes to device memory."""
+    def write(self, storage: int, nbytes: float, part: tuple[float, float] | None = None) -> None:
+        """Write ``nbytes`` of a storage (of its ``part``); the same amount goes to device memory."""
         self._writeback += nbytes
         self._written += nbytes
-        self._insert(storage, nbytes)
+        self._insert(storage, nbytes, part)
 
-    def _insert(self, storage: int, nbytes: float) -> None:
-        before = self._held.pop(storage, 0.0)
-        kept = max(before, min(nbytes, self.capacity))
-        self._held[storage] = kept
-        self._used += kept - before
-        excess = self._used - self.capacity
-        while excess > 0 and len(self._held) > 1:
-            victim, total = next(iter(self._held.items()))
-            if victim == storage:
+    def _insert(self, storage: int, nbytes: float, part: tuple[float, float] | None) -> float:
+        """Make a part the latest; returns how many of its bytes were resident."""
+        if nbytes <= 0:
+            return 0.0
+        first, end = part or (0.0, nbytes)
+        end = max(end, first + nbytes)
+        kept: dict[tuple[int, float, float], float] = {}
+        resident = 0.0
+        for key, held in self._held.items():
+            other, start, stop = key
+            low, high, density = max(first, start), min(end, stop), held / (stop - start)
+            shared = max(0.0, high - low) * (nbytes / (end - first) + density - 1.0)
+            if other != storage or shared <= 0:
+                kept[key] = kept.get(key, 0.0) + held
+                continue
+            resident += shared
+            for begin, behind, lost in ((start, low, 0.0), (low, high, shared), (high, stop, 0.0)):
+                left = (behind - begin) * density - lost
+                if left >= 1:
+                    kept[storage, begin, behind] = kept.get((storage, begin, behind), 0.0) + left
+        latest = (storage, first, end)
+        kept[latest] = kept.pop(latest, 0.0) + min(nbytes, self.capacity)
+        self._held = kept
+        self._make_room()
+        return resident
+
+    def _make_room(self) -> None:
+        """Let the oldest parts go."""
+        excess = sum(self._held.values()) - self.capacity
+        for key, held in list(self._held.items()):
+            if excess <= 0:
                 break
-            out = min(excess, total)
-            self._used -= out
-            excess -= out
-            if total > out:
-                self._held[victim] = total - out
+            if held > excess:
+                self._held[key] = held - excess
             else:
-                del self._held[victim]
+                del self._held[key]
+            excess -= held
 
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
@@ -75,12 +96,7 @@ class L2State:
 
     def forget(self, storage: int) -> None:
         """Forget a storage whose memory was freed."""
-        self._used -= self._held.pop(storage, 0.0)
-
-    def drop(self, is_dead: Callable[[int], bool]) -> None:
-        """Forget every storage for which ``is_dead`` holds."""
-        for storage in [key for key in self._held if is_dead(key)]:
-            self.forget(storage)
+        self._held = {key: held for key, held in self._held.items() if key[0] != storage}
 
 
 def _pushed_out(dirty: float, read: float, written: float) -> float:

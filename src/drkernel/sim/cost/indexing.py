@@ -148,7 +148,7 @@ def masked_select(call: MetaCall) -> list[KernelWork]:
     """The positions of the mask's true elements, then a gather."""
     source, mask, out = call.inputs[0], call.inputs[1], call.outputs[0]
     indices = [scratch(8.0 * out.elements), write(out)]
-    touched = Access(source.storage, min(float(source.nbytes), SECTOR_BYTES * float(out.elements)))
+    touched = read(source, nbytes=min(float(source.nbytes), SECTOR_BYTES * float(out.elements)))
     work = streaming(call.base, [touched, *indices], float(out.elements), {"int": 16.0 * out.elements}, 0.8)
     return [*_positions([mask]), work]
 
@@ -179,7 +179,7 @@ def _sparse(source: TensorMeta, out: TensorMeta) -> Access:
         else source.itemsize
     )
     sectors = out.elements * out.itemsize * max(1.0, SECTOR_BYTES / max(row, 1))
-    return Access(source.storage, min(float(source.nbytes), sectors), requested=sectors)
+    return replace(read(source), nbytes=min(float(source.nbytes), sectors), requested=sectors)
 
 
 def _moved(call: MetaCall, sparse: Access, others: list[Access], elements: float) -> KernelWork:
@@ -192,7 +192,8 @@ def embedding_bag(call: MetaCall) -> list[KernelWork]:
     weight, indices, outputs = call.inputs[0], call.inputs[1], call.outputs
     width = weight.shape[-1] if weight.shape else 1
     gathered = float(indices.elements) * width
-    rows = Access(weight.storage, min(float(weight.nbytes), gathered * weight.itemsize), requested=gathered * 4.0)
+    touched = min(float(weight.nbytes), gathered * weight.itemsize)
+    rows = replace(read(weight), nbytes=touched, requested=gathered * 4.0)
     if weight.itemsize != 4:
         rows = replace(rows, requested=gathered * weight.itemsize)
     small = [read(meta) for meta in call.inputs[1:]]
@@ -213,14 +214,14 @@ def embedding_backward(call: MetaCall) -> list[KernelWork]:
     gradient, indices, out = call.inputs[0], call.inputs[1], call.outputs[0]
     elements = float(gradient.elements)
     touched = min(float(out.nbytes), float(gradient.nbytes))
-    accesses = [read(gradient), read(indices), Access(out.storage, touched), Access(out.storage, touched, write=True)]
+    accesses = [read(gradient), read(indices), read(out, nbytes=touched), write(out, touched)]
     add = streaming(call.base, accesses, elements, {"fp32": 2 * elements, "int": 10 * elements}, 0.8)
     work = fill(replace(call, base="zero", inputs=()))
     if indices.elements <= SMALL_EMBEDDING:
         return [*work, add]
     partial = scratch(float(gradient.nbytes), write=True)
     segments = streaming("partial_sums", [read(gradient), partial], elements, {"fp32": 3 * elements}, 0.8)
-    merge = [scratch(float(gradient.nbytes)), Access(out.storage, touched, write=True)]
+    merge = [scratch(float(gradient.nbytes)), write(out, touched)]
     return [
         *work,
         *radix_sort(call.spec, float(indices.elements), 8, indices.storage),
@@ -259,8 +260,8 @@ def scatter(call: MetaCall) -> list[KernelWork]:
         moved = _moved(call, access, others, updates)
         return [*work, replace(moved, atomic_seconds=busiest)]
     touched = min(float(out.nbytes), updates * max(float(SECTOR_BYTES), float(out.itemsize)))
-    sparse = Access(out.storage, touched, write=True)
-    return [*work, _moved(call, Access(out.storage, touched), [*others, sparse], updates)]
+    sparse = write(out, touched)
+    return [*work, _moved(call, read(out, nbytes=touched), [*others, sparse], updates)]
 
 
 def fills_by_mask(inputs: Sequence[TensorMeta]) -> bool:
@@ -305,7 +306,7 @@ def _accumulate(call: MetaCall, out: TensorMeta, source: TensorMeta | None, upda
     indices = [read(meta) for meta in call.inputs[1:] if meta.dtype in INDEX_TYPES]
     linear = streaming("linear_index", [*indices, scratch(8.0 * rows, write=True)], rows, {"int": 20.0 * rows})
     touched = min(float(out.nbytes), updates * out.itemsize)
-    accesses = [Access(out.storage, touched), Access(out.storage, touched, write=True)]
+    accesses = [read(out, nbytes=touched), write(out, touched)]
     if source is not None:
         accesses.append(read(source))
     add = streaming(call.base, accesses, updates, {"fp32": 2 * updates, "int": 10 * updates}, 0.8)
@@ -322,7 +323,7 @@ def masked_scatter(call: MetaCall) -> list[KernelWork]:
     if out.storage != target.storage:
         work.append(streaming("copy", [read(target), write(out)], float(out.elements), {}))
     work.append(streaming("scan", [read(mask), scratch(8.0 * elements, write=True)], elements, {"int": 10 * elements}))
-    part = [Access(out.storage, float(out.nbytes), write=True), read(source), read(mask), scratch(8.0 * elements)]
+    part = [write(out), read(source), read(mask), scratch(8.0 * elements)]
     return [*work, streaming(call.base, part, elements, {"int": 10.0 * elements}, 0.8)]
 
 

@@ -290,12 +290,14 @@ def _traffic(
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
     own = asked / max(1.0, stats.own_passes)  # distinct bytes of each program
     dram = own_again * rereads_missing(own * shape.under_way, spec)
+    reads = {storage: part for storage, part, _ in stats.parts}
+    writes = {storage: part for storage, _, part in stats.parts}
     for storage, nbytes, _ in stats.footprint:
         if nbytes:
-            dram += l2.read(storage, nbytes)
+            dram += l2.read(storage, nbytes, reads.get(storage))
     for storage, _, written in stats.footprint:
         if written:
-            l2.write(storage, written)
+            l2.write(storage, written, writes.get(storage))
     dram += l2.take_writeback()
     written = float(sum(written for _, _, written in stats.footprint))
     dram += max(0.0, stored_elements(stats, profile) - written) * rereads_missing(unique + written, spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, read, scratch, write
+from drkernel.sim.cost.records import Grid, KernelWork, MetaCall, TensorMeta, read, scratch, write
 
 # Instructions per element beyond the loads and stores, and special-function results per element.
 HEAVY: dict[str, tuple[float, float]] = {
@@ -189,7 +189,7 @@ def fill_then_copy(call: MetaCall) -> list[KernelWork]:
     source, out = call.inputs[0], call.out
     elements = float(source.elements)
     part = min(source.nbytes, out.nbytes)
-    copied = [replace(read(source), nbytes=part, requested=None), Access(out.storage, part, write=True)]
+    copied = [replace(read(source), nbytes=part, requested=None), write(out, part)]
     return [
         *fill(replace(call, base="fill", inputs=())),
         streaming(call.base, copied, elements, {"int": 12 * elements}, BROADCAST_EFFICIENCY),
@@ -200,7 +200,7 @@ def copy_then_write(call: MetaCall) -> list[KernelWork]:
     """``slice_scatter`` and kin: a copy of the whole, then the part is written over."""
     target, source, out = call.inputs[0], call.inputs[-1], call.out
     whole = streaming("copy", [read(target), write(out)], float(out.elements), {})
-    part = [read(source), Access(out.storage, min(source.nbytes, out.nbytes), write=True)]
+    part = [read(source), write(out, min(source.nbytes, out.nbytes))]
     return [whole, streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
 
 

@@ -166,8 +166,8 @@ def gemm_work(
     )
     share = 0.5 * (plan.l2_bytes - product.output_bytes)
     accesses = (
-        Access(a.storage, a.nbytes, passes=a_pass, requested=share),
-        Access(b.storage, b.nbytes, passes=b_pass, requested=share),
+        Access(a.storage, a.nbytes, passes=a_pass, requested=share, part=a.part),
+        Access(b.storage, b.nbytes, passes=b_pass, requested=share, part=b.part),
         *others,
     )
     return KernelWork(
@@ -288,7 +288,7 @@ def conv_tbc(call: MetaCall) -> list[KernelWork]:
     rows = out.elements // max(1, columns)
     shape = Product(rows, columns, inner, 1, x.itemsize, gemm_unit(x.dtype))
     per_tap = weight.nbytes / max(1, taps)
-    added = gemm_work(call.base, shape, read(x), Access(weight.storage, per_tap), (read(out), write(out)), call.spec)
+    added = gemm_work(call.base, shape, read(x), read(weight, nbytes=per_tap), (read(out), write(out)), call.spec)
     spread = streaming("copy", [read(bias), write(out)], float(out.elements), {"int": 8.0 * out.elements})
     return [spread, *[added] * taps]
 
@@ -410,7 +410,7 @@ def recurrent(call: MetaCall) -> list[KernelWork]:
     work: list[KernelWork] = []
     for layer in range(layers):
         depth = features if layer == 0 else width * directions
-        source = read(x) if layer == 0 else Access(out.storage, out.nbytes)
+        source = read(x) if layer == 0 else read(out)
         columns = gates * width
         weights = Access(-3, columns * depth * item)
         intermediate = Access(-4, steps * batch * columns * item, write=True)

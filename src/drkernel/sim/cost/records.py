@@ -30,6 +30,8 @@ class TensorMeta:
     stride: tuple[int, ...]
     dtype: str
     storage: int
+    offset: int = 0
+    """its first byte in the storage"""
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEM_BYTES:
@@ -52,6 +54,12 @@ class TensorMeta:
             return 0
         distinct = math.prod(size for size, stride in zip(self.shape, self.stride, strict=True) if stride != 0)
         return distinct * self.itemsize
+
+    @cached_property
+    def part(self) -> tuple[float, float]:
+        """Its first byte in the storage and the end of its last."""
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        return float(self.offset), float(self.offset + (last + 1) * self.itemsize)
 
     @cached_property
     def is_dense(self) -> bool:
@@ -147,6 +155,8 @@ class Access:
     write: bool = False
     passes: float = 1.0
     requested: float | None = None
+    part: tuple[float, float] | None = None
+    """first byte and end in the storage; None: it begins with them"""
 
     @property
     def l2_bytes(self) -> float:
@@ -255,15 +265,16 @@ class Unpriced(Exception):
     """There is no model of this operator's kernels; the message says what is missing."""
 
 
-def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0) -> Access:
-    """Return the access of a kernel that reads a tensor ``passes`` times; ``waste`` > 1 requests more from L2 than it
-    uses (uncoalesced)."""
-    return Access(meta.storage, meta.nbytes, passes=passes, requested=meta.nbytes * passes * waste)
+def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0, nbytes: float | None = None) -> Access:
+    """Return the access of a kernel that reads a tensor (``nbytes`` of it) ``passes`` times; ``waste`` > 1 requests
+    more from L2 than it uses (uncoalesced)."""
+    size = meta.nbytes if nbytes is None else nbytes
+    return Access(meta.storage, size, passes=passes, requested=size * passes * waste, part=meta.part)
 
 
-def write(meta: TensorMeta) -> Access:
-    """Return the access of a kernel that writes a tensor once."""
-    return Access(meta.storage, meta.nbytes, write=True)
+def write(meta: TensorMeta, nbytes: float | None = None) -> Access:
+    """Return the access of a kernel that writes a tensor (``nbytes`` of it) once."""
+    return Access(meta.storage, meta.nbytes if nbytes is None else nbytes, write=True, part=meta.part)
 
 
 def scratch(nbytes: float, write: bool = False) -> Access:

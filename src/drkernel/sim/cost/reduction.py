@@ -478,7 +478,7 @@ def trace(call: MetaCall) -> list[KernelWork]:
     """The sum of a diagonal, of which every element is a sector of its own."""
     source = call.inputs[0]
     size = float(min(source.shape)) if source.shape else 1.0
-    touched = Access(source.storage, min(float(source.nbytes), size * SECTOR_BYTES))
+    touched = read(source, nbytes=min(float(source.nbytes), size * SECTOR_BYTES))
     copied = streaming("diag", [touched, scratch(size * source.itemsize, write=True)], size, {"int": 8.0 * size})
     diagonal = replace(source, shape=(int(size),), stride=(1,), storage=-2)
     return [copied, *total_of(call, diagonal)]
@@ -492,7 +492,7 @@ def nll(call: MetaCall) -> list[KernelWork]:
     """
     source, target = call.inputs[0], call.inputs[1]
     rows = float(target.elements)
-    touched = Access(source.storage, min(float(source.nbytes), rows * SECTOR_BYTES))
+    touched = read(source, nbytes=min(float(source.nbytes), rows * SECTOR_BYTES))
     others = [read(meta) for meta in call.inputs[1:]]
     if call.base == "nll_loss2d_forward" or not reduces(call):
         accesses = [touched, *others, *[write(meta) for meta in call.outputs]]
@@ -511,7 +511,7 @@ def nll_backward(call: MetaCall) -> list[KernelWork]:
     target, out = call.inputs[2], call.outputs[0]
     rows = float(target.elements)
     clear = streaming("zero", [write(out)], float(out.elements), {})
-    touched = Access(out.storage, min(float(out.nbytes), rows * SECTOR_BYTES), write=True)
+    touched = write(out, min(float(out.nbytes), rows * SECTOR_BYTES))
     return [clear, streaming(call.base, [read(target), touched], rows, {"int": 16.0 * rows}, 0.8)]
 
 
@@ -524,7 +524,7 @@ def ctc(call: MetaCall) -> list[KernelWork]:
     log_probs, alphas = call.inputs[0], call.outputs[-1]
     steps = log_probs.shape[0] if log_probs.shape else 1
     states = float(alphas.elements)
-    touched = Access(log_probs.storage, min(float(log_probs.nbytes), states * SECTOR_BYTES))
+    touched = read(log_probs, nbytes=min(float(log_probs.nbytes), states * SECTOR_BYTES))
     targets = [read(meta) for meta in call.inputs[1:]]
     return [
         streaming("fill", [write(alphas)], states, {}),

@@ -7,9 +7,10 @@ busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and ea
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from drkernel.sim.cost.caches import EFFECTIVE_L2_SHARE, L2State
-from drkernel.sim.cost.records import Access, CostEstimate, KernelWork, TensorMeta
+from drkernel.sim.cost.records import Access, CostEstimate, KernelWork, TensorMeta, write
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
@@ -71,11 +72,11 @@ def _dram_bytes(work: KernelWork, spec: GPUSpec, l2: L2State) -> float:
     for access in work.accesses:
         if access.write:
             continue
-        dram += l2.read(access.storage, access.nbytes)
+        dram += l2.read(access.storage, access.nbytes, access.part)
         dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
     for access in work.accesses:
         if access.write:
-            l2.write(access.storage, access.nbytes)
+            l2.write(access.storage, access.nbytes, access.part)
             dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
     return dram + l2.take_writeback()
 
@@ -155,6 +156,6 @@ def scattered_updates(target: TensorMeta, updates: float, spec: GPUSpec) -> tupl
     Which addresses are hit depends on values, which a price must not know, so they are assumed to be evenly spread.
     """
     touched = min(float(target.nbytes), updates * target.itemsize)
-    access = Access(target.storage, touched, write=True, requested=updates * target.itemsize)
+    access = replace(write(target, touched), requested=updates * target.itemsize)
     busiest = updates / max(1.0, float(target.elements)) * spec.atomic_same_address
     return access, max(busiest, updates * UPDATE_BYTES / spec.l2_bandwidth)

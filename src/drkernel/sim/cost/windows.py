@@ -367,7 +367,7 @@ def unpool(call: MetaCall) -> list[KernelWork]:
     """``max_unpool``: a cleared tensor, then each value to its index."""
     source, out = call.inputs[0], call.outputs[0]
     elements = float(source.elements)
-    part = Access(out.storage, min(float(out.nbytes), 32.0 * elements), write=True)
+    part = write(out, min(float(out.nbytes), 32.0 * elements))
     work = streaming(call.base, [*map(read, call.inputs), part], elements, {"int": 16.0 * elements}, 0.8)
     return [*fill(replace(call, base="zero", inputs=())), work]
 

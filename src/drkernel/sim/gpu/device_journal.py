@@ -199,6 +199,7 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
     if isinstance(entry, LaunchEntry):
         stats = fields_of(entry.stats)
         stats["footprint"] = [[names(base), *rest] for base, *rest in entry.stats.footprint]
+        stats["parts"] = [[names(base), *rest] for base, *rest in entry.stats.parts]
         stats["sites"] = [[number, names(base), *rest] for number, base, *rest in entry.stats.sites]
         resources = None if entry.resources is None else fields_of(entry.resources)
         number = kernels.setdefault(entry.ttir, len(kernels))
@@ -212,7 +213,7 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
 
 
 def _meta_row(meta: TensorMeta, names: _Names) -> list[Any]:
-    return [list(meta.shape), list(meta.stride), meta.dtype, names(meta.storage)]
+    return [list(meta.shape), list(meta.stride), meta.dtype, names(meta.storage), meta.offset]
 
 
 def _without_handles(value: Any) -> Any:
@@ -258,14 +259,15 @@ def _entry(row: list[Any], kernels: list[str]) -> Entry:
 
 
 def _meta(row: list[Any]) -> TensorMeta:
-    shape, stride, dtype, storage = row
-    return TensorMeta(tuple(map(_count, shape)), tuple(map(_count, stride)), str(dtype), int(storage))
+    shape, stride, dtype, storage, offset = row
+    return TensorMeta(tuple(map(_count, shape)), tuple(map(_count, stride)), str(dtype), int(storage), _count(offset))
 
 
 def _stats(fields: dict[str, Any]) -> LaunchStats:
     stats = LaunchStats(**{name: _tuples(value) for name, value in fields.items()})
     numbers = [*stats.flops.values(), stats.programs, stats.load_sectors, stats.store_sectors]
     numbers += [number for row in stats.footprint for number in row[1:]]
+    numbers += [number for _, *parts in stats.parts for part in parts for number in part]
     numbers += [number for programs, entered in stats.classes for pair in ((programs,), *entered) for number in pair]
     if any(not programs for programs, _ in stats.classes):
         raise ValueError("a class without programs")

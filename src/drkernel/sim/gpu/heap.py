@@ -163,7 +163,7 @@ class Held:
 
 def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
     """Return a tensor's metadata for the cost model."""
-    return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base)
+    return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base, spec.offset * spec.dtype.itemsize)
 
 
 class DeviceHeap:

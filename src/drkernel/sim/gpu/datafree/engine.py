@@ -207,8 +207,9 @@ def _moved(measured: SampledCounts, places: dict[int, int]) -> SampledCounts:
     """Return the same counts for other storages."""
     uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
     footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
+    parts = tuple((places[base], read, written) for base, read, written in measured.stats.parts)
     sites = tuple((n, places.get(base, base), asked, lanes) for n, base, asked, lanes in measured.stats.sites)
-    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint, sites=sites))
+    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint, parts=parts, sites=sites))
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
