@@ -4,7 +4,7 @@ launch's reads, what comes from L1."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
 from drkernel.sim.spec import GPUSpec
@@ -29,9 +29,12 @@ class L2State:
 
     def __init__(self, spec: GPUSpec) -> None:
         self.capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
-        self._held: dict[tuple[int, float, float], float] = {}
-        """bytes held by (storage, first byte, end), the oldest first"""
-        self._writeback = 0.0
+        self._held: OrderedDict[int, dict[tuple[float, float], float]] = OrderedDict()
+        """bytes held by first byte and end in a storage, of what each access left, the oldest first"""
+        self._accesses: dict[int, list[int]] = {}
+        """keys of ``_held`` by storage, some of which are gone from there"""
+        self._count = 0
+        self._writeback = self._used = 0.0
         self._dirty = self.capacity
         self._read = self._written = 0.0
 
@@ -55,37 +58,41 @@ class L2State:
             return 0.0
         first, end = part or (0.0, nbytes)
         end = max(end, first + nbytes)
-        kept: dict[tuple[int, float, float], float] = {}
-        resident = 0.0
-        for key, held in self._held.items():
-            other, start, stop = key
-            low, high, density = max(first, start), min(end, stop), held / (stop - start)
-            shared = max(0.0, high - low) * (nbytes / (end - first) + density - 1.0)
-            if other != storage or shared <= 0:
-                kept[key] = kept.get(key, 0.0) + held
-                continue
-            resident += shared
-            for begin, behind, lost in ((start, low, 0.0), (low, high, shared), (high, stop, 0.0)):
-                left = (behind - begin) * density - lost
-                if left >= 1:
-                    kept[storage, begin, behind] = kept.get((storage, begin, behind), 0.0) + left
-        latest = (storage, first, end)
-        kept[latest] = kept.pop(latest, 0.0) + min(nbytes, self.capacity)
-        self._held = kept
+        resident, latest = 0.0, min(nbytes, self.capacity)
+        earlier = [access for access in self._accesses.get(storage, ()) if access in self._held]
+        for access in earlier:
+            pieces = self._held[access]
+            for start, stop in [(start, stop) for start, stop in pieces if start < end and stop > first]:
+                low, high, density = max(first, start), min(end, stop), pieces[start, stop] / (stop - start)
+                shared = max(0.0, (high - low) * (nbytes / (end - first) + density - 1.0))
+                resident += shared
+                if (start, stop) == (first, end):
+                    latest += pieces.pop((start, stop)) - shared
+                elif shared:
+                    del pieces[start, stop]
+                    for begin, behind, lost in ((start, low, 0.0), (low, high, shared), (high, stop, 0.0)):
+                        if (left := (behind - begin) * density - lost) >= 1:
+                            pieces[begin, behind] = left
+            if not pieces:
+                del self._held[access]
+        self._count += 1
+        self._held[self._count] = {(first, end): latest}
+        self._accesses[storage] = [*earlier, self._count]
+        self._used += min(nbytes, self.capacity) - resident
         self._make_room()
         return resident
 
     def _make_room(self) -> None:
         """Let the oldest parts go."""
-        excess = sum(self._held.values()) - self.capacity
-        for key, held in list(self._held.items()):
-            if excess <= 0:
-                break
-            if held > excess:
-                self._held[key] = held - excess
-            else:
-                del self._held[key]
-            excess -= held
+        while self._used > self.capacity:
+            access, pieces = next(iter(self._held.items()))
+            piece, held = pieces.popitem()
+            out = min(held, self._used - self.capacity)
+            self._used -= out
+            if held > out:
+                pieces[piece] = held - out
+            elif not pieces:
+                del self._held[access]
 
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
@@ -96,7 +103,8 @@ class L2State:
 
     def forget(self, storage: int) -> None:
         """Forget a storage whose memory was freed."""
-        self._held = {key: held for key, held in self._held.items() if key[0] != storage}
+        for access in self._accesses.pop(storage, ()):
+            self._used -= sum(self._held.pop(access, {}).values())
 
 
 def _pushed_out(dirty: float, read: float, written: float) -> float:
