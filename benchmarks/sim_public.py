@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "sim_public.md"
 GPU = "h100"
-OURS = ("UnsupportedOp", "TTIRError")
+OURS = ("UnsupportedOp", "UnsupportedTTIR", "TTIRError")
 PATIENCE = 20.0
 """wall seconds for a second of the limit, on a machine that does other work, too"""
 WARM = ("einops", "numpy", "pandas", "transformers", "pytest")
@@ -104,6 +104,14 @@ SUITES = (
     Suite("Liger-Kernel", "src/liger_kernel", ("test/transformers",), "src"),
     Suite("FlagGems", "src/flag_gems", ("tests",), "src", ("--mode", "quick"), settings=(("GEMS_VENDOR", "nvidia"),)),
     Suite("vLLM", "vllm/v1", ("tests/kernels",), ".", triton=True, extensions=("vllm._C_stable_libtorch",)),
+    Suite("attorch", "attorch", ("tests",), "."),
+    Suite("gemlite", "gemlite", ("tests",), "."),
+    Suite("mamba", "mamba_ssm", ("tests/ops/triton", "tests/modules"), ".", extensions=("selective_scan_cuda",)),
+    Suite("FlashAttention", "flash_attn", ("tests/ops/triton", "tests/layers"), ".", extensions=("flash_attn_2_cuda",)),
+    Suite("lmdeploy", "lmdeploy", ("tests/pytorch/kernel",), "."),
+    Suite("lightllm", "lightllm", ("unit_tests/common", "unit_tests/models", "unit_tests/utils"), "."),
+    Suite("torchao", "torchao", ("test/prototype", "test/hqq"), ".", triton=True),
+    Suite("megablocks", "megablocks", ("tests/ops", "tests/layers"), ".", extensions=("megablocks_ops",)),
 )
 
 

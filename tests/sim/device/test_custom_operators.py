@@ -53,6 +53,7 @@ def test_custom_operators_run_their_host_code_and_its_launches_count() -> None:
         double_into(x, out)
         torch.testing.assert_close(out.cpu(), want)
         assert [record.name for record in device.launches] == ["double_kernel"] * 3
+        torch.library.opcheck(triton_doubled, (x,), test_utils="test_faketensor")
 
 
 @doubled.register_fake

@@ -34,7 +34,7 @@ from drkernel.sim.host.loading import (
     profile_on,
 )
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret
-from drkernel.sim.host.tensor import CUDA
+from drkernel.sim.host.tensor import CUDA, faking
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import UnsupportedOp
 
@@ -497,7 +497,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         *used_by_generated_code(),
         (torch.export, "export", _refuse_export),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
-        (torch._library.triton, "wrap_triton_enabled_default", False),  # kernels are launched, and not recorded
+        (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]

@@ -54,9 +54,10 @@ class _DeviceStorage:
 
     device = CUDA
     is_cuda = True
+    __class__ = property(lambda self: torch.UntypedStorage)  # type: ignore[assignment]  # TypedStorage asks for one
 
     def __init__(self, address: int, nbytes: int):
-        self._address = address
+        self._address = self._cdata = address
         self._nbytes = nbytes
 
     def data_ptr(self) -> int:

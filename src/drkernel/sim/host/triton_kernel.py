@@ -176,6 +176,15 @@ class _Assembly(dict[str, Any]):
             raise (KeyError(stage) if error.kind == "KeyError" else error) from None
         return self[stage]
 
+    def __contains__(self, stage: object) -> bool:
+        return stage in ("ttgir", "llir", "ptx") or super().__contains__(stage)
+
+    def get(self, stage: str, default: Any = None) -> Any:
+        try:
+            return self[stage]
+        except KeyError:
+            return default
+
 
 class _Metadata:
     """Compile-time facts that host code reads from a kernel: Triton's options, and what the target needs."""
