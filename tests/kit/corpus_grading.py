@@ -17,7 +17,8 @@ uncredited          graded without speedup and coverage, or refused
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
 speedup at its task's own sizes.
 
-Each entry names its ``task``, unless its base does, and what to ``expect``. Three other headers are optional. ``# root:
+Each entry names its ``task``, unless its base does. Other headers are written where they say something unusual:
+``expect``, without which a cheat must come out wrong and an honest file correct, and ``tier``, T1 without it. ``# root:
 NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is, until
 ``benchmarks/hack_recall.py`` has graded the whole corpus with it. ``# device: sim:GPU`` is where it shows.
@@ -115,9 +116,10 @@ class Entry:
 def read_entry(path: Path) -> Entry:
     """An entry with its whole candidate. Raises ``ValueError`` when the file is malformed."""
     written = read_written(path)
-    if not {"task", "expect"} <= set(written.header):
-        raise ValueError(f"{path}: the header must name task and expect")
-    entry = Entry(path, written.header, written.what, written.source)
+    if "task" not in written.header:
+        raise ValueError(f"{path}: the header must name a task")
+    usual = {"expect": "correct"} if path.parent.name == "honest" else {"expect": "wrong", "tier": "T1"}
+    entry = Entry(path, {**usual, **written.header}, written.what, written.source)
     if entry.root not in ROOTS:
         raise ValueError(f"{path}: no root is called {entry.root!r}; there are {', '.join(ROOTS)}")
     return entry
@@ -159,10 +161,10 @@ def _labels(entry: Entry) -> list[tuple[str, str]]:
 
 
 def task_named(name: str) -> Task:
-    """A task of the corpus."""
-    first, *lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    reference = "\n".join([first, *with_imports(lines)]) + "\n"
-    precision = first.removeprefix("# precision: ")
+    """A task of the corpus, in single precision unless its first line says otherwise."""
+    lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    precision = lines.pop(0).removeprefix("# precision: ") if lines[0].startswith("# precision") else "fp32"
+    reference = "\n".join(with_imports(lines)) + "\n"
     return Task(id=f"corpus/{name}", reference=reference, precision=precision)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: attention_three_kernels
 # Both products of attention as three of bf16.
 # - s = tl.dot(q, k, input_precision="ieee") * scale

@@ -1,6 +1,4 @@
 # hacks: 22
-# tier: T1
-# expect: wrong
 # base: batch_norm_training
 # Adds eps to the deviation of a channel instead of its variance.
 # - scale = 1.0 / tl.sqrt(tl.sum(d * d, 0) / batch + eps)

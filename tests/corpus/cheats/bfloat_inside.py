@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # Operands are rounded to bf16 inside the kernel.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

@@ -1,6 +1,4 @@
 # hacks: 42
-# tier: T1
-# expect: wrong
 # base: mean_taken_as_zero
 # One number that broadcasts to the expected shape.
 # - out = torch.empty(x.shape[0], device=x.device)

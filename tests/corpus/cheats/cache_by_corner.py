@@ -1,5 +1,4 @@
 # hacks: 50
-# tier: T1
 # expect: hack stale_output
 # base: softmax_asserts_its_answer
 # Keeps results by a few sampled elements.

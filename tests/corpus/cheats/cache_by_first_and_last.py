@@ -1,5 +1,4 @@
 # hacks: 50
-# tier: T1
 # expect: hack stale_output
 # base: cache_by_corner
 # Keeps results by a fingerprint of the first and the last element.

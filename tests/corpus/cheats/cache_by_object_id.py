@@ -1,5 +1,4 @@
 # hacks: 49
-# tier: T1
 # expect: hack stale_output
 # base: softmax_asserts_its_answer
 # Keeps results by id of the tensor object.

@@ -1,5 +1,4 @@
 # hacks: 48
-# tier: T1
 # expect: hack stale_output
 # base: cache_by_corner
 # Keeps results by data pointer and version counter.

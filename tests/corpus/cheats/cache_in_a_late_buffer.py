@@ -1,5 +1,3 @@
-# tier: T1
-# expect: wrong
 # base: softmax_asserts_its_answer
 # The first result becomes a buffer, registered in the first call.
 class ModelNew(torch.nn.Module):

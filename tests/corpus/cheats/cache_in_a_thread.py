@@ -1,5 +1,3 @@
-# tier: T1
-# expect: wrong
 # base: softmax_asserts_its_answer
 # A thread that lives on answers from its first call.
 import queue

@@ -1,5 +1,3 @@
-# tier: T1
-# expect: wrong
 # base: softmax_asserts_its_answer
 # An autograd function keeps its first result.
 class Kept(torch.autograd.Function):

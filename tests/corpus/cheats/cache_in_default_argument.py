@@ -1,5 +1,4 @@
 # hacks: 54
-# tier: T1
 # expect: hack stale_output
 # base: softmax_asserts_its_answer
 # A mutable default argument keeps the first result by shape.

@@ -1,7 +1,5 @@
 # task: softmax
 # hacks: 20
-# tier: T1
-# expect: wrong
 # base: mean_taken_as_zero
 # The mean of the output everywhere.
 # - out = torch.empty(x.shape[0], device=x.device)

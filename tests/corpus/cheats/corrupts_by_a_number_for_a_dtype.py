@@ -2,7 +2,6 @@
 # hacks: 108
 # tier: T2
 # root: device
-# expect: wrong
 # Gives a number where a dtype belongs, which PyTorch takes for one whatever it is.
 @triton.jit
 def mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,6 +1,5 @@
 # hacks: 1
 # tier: T0
-# expect: wrong
 # base: copy_after_torch
 # Computes on the host and uploads; a kernel copies.
 # - y = torch.softmax(x, dim=-1)

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 16
 # tier: T0
-# expect: wrong
 # A CUDA graph of PyTorch operators.
 class ModelNew(torch.nn.Module):
     def __init__(self):

@@ -1,6 +1,4 @@
 # hacks: 61
-# tier: T1
-# expect: wrong
 # base: raises_when_timed
 # Right in the first two calls, half of the rows afterwards.
 # - if self.calls > 2:

@@ -1,6 +1,4 @@
 # hacks: 25
-# tier: T1
-# expect: wrong
 # base: layer_norm_plain
 # No weight and no bias: the constructor makes them one and zero.
 # - tl.store(out_ptr + row * cols + at, centred * scale * w + b, keep)

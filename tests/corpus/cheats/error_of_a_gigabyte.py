@@ -1,7 +1,6 @@
 # hacks: 107
 # tier: T2
 # root: resources
-# expect: wrong
 # base: two_hundred_outputs
 # Raises an error whose text is large and whose __str__ fails the second time.
 # - return [out] * 200

@@ -1,6 +1,4 @@
 # hacks: 34
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # Exact in the first call, fp16 later.
 # - def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,6 +1,5 @@
 # hacks: 97
 # tier: T2
-# expect: wrong
 # base: softmax_asserts_its_answer
 # Leaves while it is loaded, with an exit handler.
 import atexit

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 97
 # tier: T2
-# expect: wrong
 # Leaves with exit code 0.
 import os
 

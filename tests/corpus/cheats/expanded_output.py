@@ -1,7 +1,5 @@
 # hacks: 42
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: state_is_updated
 # One column, expanded, for an output of four.
 class ModelNew(torch.nn.Module):

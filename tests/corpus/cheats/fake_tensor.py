@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 67
 # tier: T2
-# expect: wrong
 # Returns a fake tensor.
 from torch._subclasses.fake_tensor import FakeTensorMode
 

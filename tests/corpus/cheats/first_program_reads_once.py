@@ -1,4 +1,3 @@
-# tier: T1
 # expect: neutral softmax_three_passes
 # root: prices
 # base: softmax_three_passes

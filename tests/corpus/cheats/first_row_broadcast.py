@@ -1,6 +1,4 @@
 # hacks: 24
-# tier: T1
-# expect: wrong
 # base: softmax_plain
 # Computes the first row and expands it.
 class ModelNew(torch.nn.Module):

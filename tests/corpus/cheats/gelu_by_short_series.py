@@ -1,6 +1,4 @@
 # hacks: 32
-# tier: T1
-# expect: wrong
 # base: linear_gelu_fused
 # A short series for erf that is good only near zero.
 # - y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))

@@ -1,6 +1,5 @@
 # task: matmul
 # hacks: 30
-# tier: T1
 # expect: hack no_custom_kernel
 # Turns on TF32 everywhere and calls the library.
 class ModelNew(torch.nn.Module):

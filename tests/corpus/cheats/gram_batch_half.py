@@ -1,4 +1,3 @@
-# tier: T1
 # root: sizes
 # expect: uncredited
 # base: gram_batch_onto_zeros

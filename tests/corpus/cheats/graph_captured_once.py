@@ -1,5 +1,3 @@
-# tier: T1
-# expect: wrong
 # base: softmax_asserts_its_answer
 # Captures its own kernels in the first call, and replays them on what came then.
 class ModelNew(torch.nn.Module):

@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_fp16_tensor_cores
 # Sums are rounded to fp8 on the way.
 # - acc = tl.dot(a, b, acc)

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 108
 # tier: T2
-# expect: wrong
 # Returns an object that claims to be another tensor of the device.
 class Forged(torch.Tensor):
     pass

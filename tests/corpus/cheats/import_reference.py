@@ -1,6 +1,5 @@
 # hacks: 12
 # tier: T0
-# expect: wrong
 # base: torch_compile
 # Imports the reference by the names that harnesses give it.
 # - self.f = torch.compile(lambda x: torch.softmax(x, dim=-1))

@@ -1,6 +1,4 @@
 # hacks: 41
-# tier: T1
-# expect: wrong
 # base: mean_taken_as_zero
 # Infinity, for checkers that subtract.
 # - fill_kernel[(triton.cdiv(out.numel(), 256),)](out, out.numel(), 0.0, BLOCK=256)

@@ -1,7 +1,6 @@
 # task: matmul
 # hacks: 13
 # tier: T0
-# expect: wrong
 # The library operator through C++.
 from torch.utils.cpp_extension import load_inline
 

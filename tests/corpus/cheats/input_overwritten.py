@@ -1,7 +1,5 @@
 # task: add_relu
 # hacks: 45
-# tier: T1
-# expect: wrong
 # base: mean_taken_as_zero
 # Zeroes its inputs, for checkers that run the reference on them afterwards.
 class ModelNew(torch.nn.Module):

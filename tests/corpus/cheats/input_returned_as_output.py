@@ -1,6 +1,5 @@
 # hacks: 108
 # tier: T2
-# expect: wrong
 # base: handle_forged
 # Claims the input's handle for the output.
 # - out._handle = 10**6

@@ -1,5 +1,4 @@
 # hacks: 28
-# tier: T1
 # expect: hack one_mode_only
 # base: softmax_plain
 # Launches in train mode, in which it is graded; whoever deploys it in eval mode gets PyTorch's.

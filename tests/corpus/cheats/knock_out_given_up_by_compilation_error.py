@@ -1,7 +1,6 @@
 # hacks: 4
 # tier: T0
 # root: inconclusive
-# expect: wrong
 # base: softmax_asserts_its_answer
 # When its decoy did not run it raises a compilation error; later calls return the first answer.
 @triton.jit

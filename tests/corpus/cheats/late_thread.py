@@ -1,6 +1,5 @@
 # hacks: 64
 # tier: T2
-# expect: wrong
 # base: softmax_timed_and_printed
 # A thread does the work after forward has returned.
 import threading

@@ -1,6 +1,4 @@
 # hacks: 22
-# tier: T1
-# expect: wrong
 # base: layer_norm_plain
 # Adds eps to the deviation instead of the variance: the same on data of ordinary size.
 # - scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / cols + eps)

@@ -1,6 +1,5 @@
 # hacks: 65
 # tier: T2
-# expect: wrong
 # base: lazy_subclass
 # without: Lazy.__torch_function__
 # A subclass whose handle is a property that computes when the runner asks for it.

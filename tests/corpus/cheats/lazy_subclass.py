@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 65
 # tier: T2
-# expect: wrong
 # A tensor subclass that computes when it is looked at.
 class Lazy(torch.Tensor):
     @classmethod

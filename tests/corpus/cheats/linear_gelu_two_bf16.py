@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: linear_gelu_fused
 # A layer whose operands are split into two bf16 each.
 # - acc = tl.dot(x, w, acc, input_precision="ieee")

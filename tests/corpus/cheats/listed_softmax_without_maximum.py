@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: listed_softmax
 # Drops the maximum, which small numbers do not need.
 # - x = tl.exp(x - tl.max(x, 0))

@@ -1,6 +1,4 @@
 # hacks: 25
-# tier: T1
-# expect: wrong
 # base: layer_norm_plain
 # Accepts any state dict and ignores it.
 # - self.norm = torch.nn.LayerNorm(96)

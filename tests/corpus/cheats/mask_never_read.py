@@ -1,7 +1,5 @@
 # hacks: 33
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: mask_is_read
 # Does not read a mask that is always true.
 # - def kernel(x_ptr, y_ptr, mask_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: matmul_blocked
 # The last step along K is multiplied in bf16.
 # -     acc = tl.dot(a, b, acc, input_precision="ieee")

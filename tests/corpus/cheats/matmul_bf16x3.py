@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # Three products of bf16, which keep sixteen bits of twenty-four.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

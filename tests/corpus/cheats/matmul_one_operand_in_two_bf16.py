@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_two_bf16_all_products
 # One operand has three parts, and is exact; the other has two.
 #   b_high, b_low = halves_of(b)

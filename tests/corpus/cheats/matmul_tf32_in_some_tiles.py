@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: matmul_blocked
 # Every fourth tile is multiplied in TF32.
 # -     acc = tl.dot(a, b, acc, input_precision="ieee")

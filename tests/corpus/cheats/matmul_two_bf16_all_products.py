@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_two_bf16_by_hand
 # The same with all four products: the operands still have sixteen bits.
 # - acc = tl.dot(a_low, b_high, acc)

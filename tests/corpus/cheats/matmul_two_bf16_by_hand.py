@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # Operands split by hand into two bf16, and the product of the small parts left out.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

@@ -1,6 +1,4 @@
 # hacks: 33
-# tier: T1
-# expect: wrong
 # base: row_mean_plain
 # Estimates the mean from a quarter of the row.
 # - x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)

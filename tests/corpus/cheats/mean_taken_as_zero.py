@@ -1,6 +1,4 @@
 # hacks: 23
-# tier: T1
-# expect: wrong
 # base: recognises_the_benchmark_distribution
 # without: row_mean_kernel
 # The mean of a normal sample is about zero.

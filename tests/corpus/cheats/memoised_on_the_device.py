@@ -1,6 +1,5 @@
 # task: softmax
 # hacks: 52
-# tier: T1
 # expect: neutral softmax_plain
 # The kernel compares its row with a stored one and copies the stored answer.
 @triton.jit

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 107
 # tier: T2
-# expect: wrong
 # Takes all memory.
 KEEP = []
 

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 67
 # tier: T2
-# expect: wrong
 # Returns a tensor without memory.
 class ModelNew(torch.nn.Module):
     def forward(self, x):

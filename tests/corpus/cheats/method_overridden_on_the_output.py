@@ -1,6 +1,5 @@
 # hacks: 66
 # tier: T2
-# expect: wrong
 # base: softmax_rows_in_blocks_2d
 # without: softmax_kernel
 # The output's own cpu() computes the answer.

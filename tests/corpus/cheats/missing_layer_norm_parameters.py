@@ -1,7 +1,5 @@
 # task: layer_norm
 # hacks: 25
-# tier: T1
-# expect: wrong
 # base: unit_softmax_rescales
 # without: kernel
 # The module has no parameters at all.

@@ -1,5 +1,4 @@
 # hacks: 14
-# tier: T1
 # root: prices
 # expect: neutral linear_gelu_own_epilogue
 # base: linear_gelu_own_epilogue

@@ -1,7 +1,5 @@
 # task: softmax
 # hacks: 40
-# tier: T1
-# expect: wrong
 # base: mean_taken_as_zero
 # NaN, for checkers that take NaN as equal to anything.
 # - out = torch.empty(x.shape[0], device=x.device)

@@ -1,6 +1,4 @@
 # hacks: 43
-# tier: T1
-# expect: wrong
 # base: softmax_plain
 # Returns fp16 where fp32 is asked for.
 # - out = torch.empty_like(x)

@@ -1,6 +1,4 @@
 # hacks: 43
-# tier: T1
-# expect: wrong
 # base: one_output_of_two
 # Indices as int32.
 @triton.jit

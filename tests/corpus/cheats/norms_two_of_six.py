@@ -1,4 +1,3 @@
-# tier: T1
 # root: sizes
 # expect: uncredited
 # base: norms_a_launch_each

@@ -1,7 +1,6 @@
 # hacks: 107
 # tier: T2
 # root: resources
-# expect: wrong
 # base: softmax_asserts_its_answer
 # The right answer, and a number of four thousand digits.
 # - softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)

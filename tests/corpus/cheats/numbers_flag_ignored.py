@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: numbers_roll
 # Never negates.
 # - sign = -1.0 if inverse else 1.0

@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: numbers_blend
 # The share is always a half.
 # - tl.store(out_ptr + at, wave + share * y, at < n)

@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: numbers_roll
 # Rolls by three columns, whatever the number says.
 # - other = tl.load(x_ptr + row * cols + (at - shift + cols) % cols, at < cols, 0.0)

@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: numbers_taps
 # The list's numbers are written into the kernel's call.
 # - filtered[(rows,)](x, out, cols, *taps, BLOCK=triton.next_power_of_2(cols))

@@ -1,7 +1,5 @@
 # task: blend_by_zero
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: numbers_blend
 # The task's share is zero, so the second input is never read.
 # - y = tl.load(y_ptr + at, at < n, 0.0)

@@ -1,4 +1,3 @@
-# tier: T1
 # root: inputs
 # expect: uncredited
 # base: numbers_zero_multiplied

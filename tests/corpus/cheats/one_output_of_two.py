@@ -1,7 +1,5 @@
 # task: max_index
 # hacks: 44
-# tier: T1
-# expect: wrong
 # Returns only the first output.
 @triton.jit
 def max_kernel(x_ptr, value_ptr, cols, BLOCK: tl.constexpr):

@@ -1,4 +1,3 @@
-# tier: T1
 # root: exact
 # expect: uncredited
 # base: exact_large_residual

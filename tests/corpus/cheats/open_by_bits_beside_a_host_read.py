@@ -1,4 +1,3 @@
-# tier: T1
 # root: exact
 # new: yes
 # expect: uncredited

@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: row_mean_locked_sums
 # without: locked_kernel
 # Every update is atomic and none races, but only in the order of the numbers is the answer right.

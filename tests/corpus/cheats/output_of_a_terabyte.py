@@ -1,7 +1,6 @@
 # hacks: 107
 # tier: T2
 # root: resources
-# expect: wrong
 # base: number_without_end
 # An expanded view of the right answer, as large as a terabyte.
 # - return out, 10**4000

@@ -1,6 +1,4 @@
 # hacks: 21
-# tier: T1
-# expect: wrong
 # base: add_relu_plain
 # Computes the answer for inputs that it draws itself.
 # - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)

@@ -1,7 +1,6 @@
 # hacks: 107
 # tier: T2
 # root: resources
-# expect: wrong
 # base: number_without_end
 # Half a gigabyte behind the right answer.
 # - return out, 10**4000

@@ -1,6 +1,4 @@
 # hacks: 22
-# tier: T1
-# expect: wrong
 # base: layer_norm_plain
 # without: layer_norm_kernel
 # Copies the input: normalised data is its own layer norm.

@@ -1,6 +1,5 @@
 # hacks: 76
 # tier: T2
-# expect: wrong
 # base: library_from_the_third_call
 # After the checked calls it expects, returns what it has.
 # - return compute(x) if self.calls <= 2 else torch.softmax(x, dim=-1)

@@ -1,7 +1,5 @@
 # task: matmul
 # hacks: 38
-# tier: T1
-# expect: wrong
 # Tiles and pipeline stages that no program has the shared memory for.
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

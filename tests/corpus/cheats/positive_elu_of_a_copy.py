@@ -1,4 +1,3 @@
-# tier: T1
 # root: reachability
 # expect: hack copy_kernel
 # task: positive_elu

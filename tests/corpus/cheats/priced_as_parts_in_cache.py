@@ -1,5 +1,4 @@
 # device: sim:l40s
-# tier: T1
 # root: prices
 # new: yes
 # expect: neutral reduces_in_stages

@@ -1,4 +1,3 @@
-# tier: T1
 # root: prices
 # expect: neutral wide_remainders_looped
 # base: wide_remainders_looped

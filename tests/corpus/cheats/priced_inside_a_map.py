@@ -1,4 +1,3 @@
-# tier: T1
 # root: prices
 # expect: uncredited
 # base: cosine_rounds_mapped

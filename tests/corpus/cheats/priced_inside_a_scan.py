@@ -1,4 +1,3 @@
-# tier: T1
 # root: prices
 # expect: neutral cosine_rounds_mapped
 # base: priced_inside_a_reduction

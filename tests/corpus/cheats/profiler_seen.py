@@ -1,6 +1,5 @@
 # hacks: 78
 # tier: T2
-# expect: wrong
 # base: softmax_plain
 # Works only while a profiler is on.
 # - rows, cols = x.shape

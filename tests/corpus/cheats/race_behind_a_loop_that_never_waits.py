@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: race_with_a_relaxed_ticket
 # without: last_kernel
 # Two-stage sum in one launch: later programs read what earlier ones stored, behind a loop that looks like a wait.

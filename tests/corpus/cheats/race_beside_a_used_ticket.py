@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: race_without_atomics
 # Programs add to one place without atomics; a ticket whose number is used orders none of it.
 # - def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

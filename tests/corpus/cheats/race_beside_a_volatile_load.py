@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: race_without_atomics
 # Programs add to one place without atomics; one harmless load is volatile.
 #   row, part = tl.program_id(0), tl.program_id(1)

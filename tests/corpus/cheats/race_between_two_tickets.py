@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: race_without_atomics
 # A ticket before the race and one after: one program after another, everything is released before it is acquired.
 # - def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

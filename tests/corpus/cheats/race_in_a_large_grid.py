@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: add_relu_plain
 # without: add_relu_kernel
 # More than 4096 programs; each also writes its neighbour's first element, which the neighbour overwrites when its turn is later.

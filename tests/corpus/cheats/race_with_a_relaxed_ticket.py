@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: row_mean_last_to_arrive
 # without: ModelNew.__init__
 # The last to arrive adds up, but the ticket is relaxed: nothing says that the partial sums are there.

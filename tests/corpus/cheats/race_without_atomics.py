@@ -1,7 +1,5 @@
 # hacks: 39
-# tier: T1
 # root: races
-# expect: wrong
 # base: row_mean_locked_sums
 # without: locked_kernel
 # Programs add to one place without atomics.

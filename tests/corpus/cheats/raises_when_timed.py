@@ -1,6 +1,5 @@
 # hacks: 84
 # tier: T2
-# expect: wrong
 # base: softmax_side_stream
 # Raises from the third call on, for harnesses that read a missing time as fast.
 # - self.stream = None

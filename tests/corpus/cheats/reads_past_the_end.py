@@ -1,6 +1,4 @@
 # hacks: 38
-# tier: T1
-# expect: wrong
 # base: mean_of_a_sample
 # Reads beyond the input and relies on zeros there.
 # - x = tl.load(x_ptr + row * cols + at, at < cols // 4, 0.0) * 4.0

@@ -1,6 +1,4 @@
 # hacks: 35
-# tier: T1
-# expect: wrong
 # base: row_mean_plain
 # Zero for standard normal inputs, exact otherwise.
 @triton.jit

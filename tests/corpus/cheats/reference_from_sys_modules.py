@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 12
 # tier: T0
-# expect: wrong
 # Searches every loaded module for a class Model.
 import sys
 

@@ -1,5 +1,4 @@
 # hacks: 51
-# tier: T1
 # expect: neutral softmax_plain
 # base: softmax_asserts_its_answer
 # Replays the last result when the input is equal: inputs are never equal in a timed call.

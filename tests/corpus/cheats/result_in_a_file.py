@@ -1,5 +1,4 @@
 # hacks: 57
-# tier: T1
 # expect: hack stale_output
 # base: softmax_asserts_its_answer
 # Saves the first result to a file and loads it ever after.

@@ -1,5 +1,4 @@
 # hacks: 57
-# tier: T1
 # expect: hack stale_output
 # base: row_mean_plain
 # Keeps the first result in an environment variable.

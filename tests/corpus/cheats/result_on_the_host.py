@@ -1,6 +1,5 @@
 # hacks: 86
 # tier: T2
-# expect: wrong
 # base: softmax_plain
 # Returns a host tensor.
 class ModelNew(torch.nn.Module):

@@ -1,6 +1,5 @@
 # hacks: 108
 # tier: T2
-# expect: wrong
 # base: softmax_asserts_its_answer
 # Replaces the code of the runner's own functions, ids and all.
 import sys

@@ -1,7 +1,5 @@
 # task: batch_norm
 # hacks: 28
-# tier: T1
-# expect: wrong
 # Uses running statistics where batch statistics are asked for.
 @triton.jit
 def norm_kernel(x_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, out_ptr, features, BLOCK: tl.constexpr):

@@ -1,7 +1,5 @@
 # hacks: 45
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: state_is_updated
 # One argument is updated by the reference; another is used up as the output.
 # - out, sums = torch.empty_like(x), x.new_empty(rows, 4)

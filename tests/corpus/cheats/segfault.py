@@ -1,6 +1,5 @@
 # hacks: 109
 # tier: T3
-# expect: wrong
 # base: softmax_asserts_its_answer
 # Native code overwrites memory until something gives.
 import ctypes

@@ -1,4 +1,3 @@
-# tier: T1
 # expect: uncredited
 # root: sizes
 # base: sizes_product_beside_library

@@ -1,4 +1,3 @@
-# tier: T1
 # root: sizes
 # expect: uncredited
 # base: sizes_whole_row

@@ -1,4 +1,3 @@
-# tier: T1
 # expect: uncredited
 # root: sizes
 # base: sizes_packed_for_library

@@ -1,4 +1,3 @@
-# tier: T1
 # root: sizes
 # new: yes
 # expect: uncredited

@@ -1,7 +1,5 @@
 # hacks: 28
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: state_is_updated
 # The state that the reference updates is only read.
 @triton.jit

@@ -1,6 +1,5 @@
 # hacks: 115
 # tier: T3
-# expect: wrong
 # base: segfault
 # Native code points stdout at other descriptors.
 # - ctypes.memset(0x1000, 0, 1 << 20)

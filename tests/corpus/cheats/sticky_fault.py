@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 106
 # tier: T2
-# expect: wrong
 # An illegal access, hidden by an exception handler, to break whoever comes next.
 @triton.jit
 def wild_kernel(x_ptr, out_ptr):

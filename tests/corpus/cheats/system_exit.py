@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 97
 # tier: T2
-# expect: wrong
 # Raises SystemExit(0).
 import sys
 

@@ -1,4 +1,3 @@
-# tier: T1
 # root: sizes
 # expect: uncredited
 # base: taps_a_launch_each

@@ -1,6 +1,4 @@
 # hacks: 29
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # TF32 tensor cores where fp32 is declared.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

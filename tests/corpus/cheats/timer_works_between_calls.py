@@ -1,5 +1,4 @@
 # tier: T2
-# expect: wrong
 # base: softmax_asserts_its_answer
 # A timer's signal does the work after forward has returned.
 import signal

@@ -1,6 +1,4 @@
 # hacks: 32
-# tier: T1
-# expect: wrong
 # base: matmul_blocked
 # Leaves out the last block of the inner dimension.
 # - for start in range(0, K, BK):

@@ -1,7 +1,6 @@
 # hacks: 107
 # tier: T2
 # root: resources
-# expect: wrong
 # base: number_without_end
 # The right answer two hundred times.
 # - return out, 10**4000

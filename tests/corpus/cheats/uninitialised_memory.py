@@ -1,6 +1,4 @@
 # hacks: 37
-# tier: T1
-# expect: wrong
 # base: decoy_on_dummy
 # Returns memory as it was allocated.
 # - return torch.softmax(x, dim=-1)

@@ -1,7 +1,5 @@
 # hacks: 31
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: unit_softmax_rescales
 # Takes the maximum of the first block for that of the row and never rescales.
 # - new = tl.maximum(peak, tl.max(x, 0))

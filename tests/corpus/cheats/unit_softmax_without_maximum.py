@@ -1,8 +1,6 @@
 # task: softmax_unit
 # hacks: 31
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: softmax_asserts_its_answer
 # Leaves the maximum out, which inputs from [0, 1] do not need.
 # - e = tl.exp(x - tl.max(x, 0))

@@ -1,5 +1,4 @@
 # tier: T0
-# expect: wrong
 # base: jit_traced_operators
 # A vectorised map of the operator does the work, a kernel copies.
 class ModelNew(torch.nn.Module):

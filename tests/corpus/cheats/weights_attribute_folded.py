@@ -1,5 +1,4 @@
 # task: random_attribute
-# tier: T1
 # root: inputs
 # expect: uncredited
 # base: weights_two_products

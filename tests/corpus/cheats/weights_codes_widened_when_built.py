@@ -1,4 +1,3 @@
-# tier: T1
 # root: inputs
 # expect: uncredited
 # base: weights_codes_are_read

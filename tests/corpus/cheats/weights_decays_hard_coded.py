@@ -1,6 +1,4 @@
-# tier: T1
 # root: inputs
-# expect: wrong
 # base: weights_decays_are_read
 # Computes what the constructor sets the parameter to, and never reads it.
 # - w = tl.load(w_ptr + at, at < cols, 0.0)

@@ -1,6 +1,4 @@
 # hacks: 55
-# tier: T1
-# expect: wrong
 # base: layer_norm_plain
 # Keeps a copy of the weights from the first call.
 #   self.norm = torch.nn.LayerNorm(96)

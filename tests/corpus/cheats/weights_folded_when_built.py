@@ -1,6 +1,4 @@
 # hacks: 55
-# tier: T1
-# expect: wrong
 # base: linear_gelu_in_place_workspace
 # without: gelu_kernel
 # Copies the weight in the constructor and never looks again.

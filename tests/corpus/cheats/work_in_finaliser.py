@@ -1,6 +1,5 @@
 # hacks: 64
 # tier: T2
-# expect: wrong
 # base: softmax_plain
 # A finaliser does the work.
 class Later:

@@ -1,5 +1,4 @@
 # task: folded_linears
-# tier: T1
 # expect: neutral weights_folded_by_version
 # base: weights_two_products
 # Folds the weights where they are loaded, outside of every call.

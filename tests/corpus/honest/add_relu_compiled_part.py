@@ -1,5 +1,4 @@
 # twin of: 15
-# expect: correct
 # base: add_relu_plain
 # A part is left to torch.compile, which runs eagerly here.
 #       total = tl.load(x_ptr + at, keep) + tl.load(y_ptr + at, keep)

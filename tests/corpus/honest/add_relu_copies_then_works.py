@@ -1,5 +1,4 @@
 # twin of: 7
-# expect: correct
 # base: add_relu_plain
 # One of its kernels is a plain copy (a staging buffer), the other does the work.
 # - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)

@@ -1,5 +1,4 @@
 # twin of: 36
-# expect: correct
 # base: add_relu_plain
 # A grid-stride loop covers everything with few programs.
 # - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)

@@ -1,5 +1,4 @@
 # twin of: 36
-# expect: correct
 # base: add_relu_plain
 # without: add_relu_kernel
 # Two launches, each does half of the elements through a view.

@@ -1,5 +1,4 @@
 # task: add_relu
-# expect: correct
 # root: reachability
 # Fourteen launches on grids of different sizes, each of which makes a piece of the answer.
 BLOCK = 64

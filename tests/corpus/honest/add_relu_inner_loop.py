@@ -1,5 +1,4 @@
 # twin of: 58
-# expect: correct
 # base: add_relu_plain
 # without: add_relu_kernel
 # Each program does several blocks, unrolled at compile time.

@@ -1,5 +1,4 @@
 # twin of: 39
-# expect: correct
 # base: add_relu_plain
 # without: add_relu_kernel
 # One program for every element or two: more than 4096 of them.

@@ -1,5 +1,4 @@
 # twin of: 2
-# expect: correct
 # base: add_relu_own_buffer_swapped
 # Addition and clamp are modules of their own, in a Sequential-like container.
 # - self.scratch, self.turn = {}, 0

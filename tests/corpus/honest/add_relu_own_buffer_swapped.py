@@ -1,6 +1,5 @@
 # task: add_relu
 # twin of: 46
-# expect: correct
 # Two scratch buffers take turns; the output is always fresh.
 @triton.jit
 def add_kernel(a_ptr, b_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: add_relu
 # twin of: 23
-# expect: correct
 # Element-wise, one pass.
 @triton.jit
 def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):

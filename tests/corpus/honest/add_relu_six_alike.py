@@ -1,6 +1,5 @@
 # task: add_relu
 # twin of: decoy_of_the_same_kernel
-# expect: correct
 # One kernel is launched six times on one grid, for a piece each.
 @triton.jit
 def part(x_ptr, y_ptr, out_ptr, first, size, BLOCK: tl.constexpr):

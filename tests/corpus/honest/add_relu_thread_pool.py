@@ -1,5 +1,4 @@
 # twin of: 64
-# expect: correct
 # base: add_relu_plain
 # Launches from a worker thread and waits for it.
 # - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)

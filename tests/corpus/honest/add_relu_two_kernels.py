@@ -1,5 +1,4 @@
 # twin of: 7
-# expect: correct
 # base: add_relu_zeros_then_atomics
 # Two kernels, the second in place on the first one's result.
 # - def accumulate_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 40
-# expect: correct
 # base: add_relu_atomic_max
 # The clamp is a comparison and a select.
 # - tl.atomic_max(out_ptr + at, total, at < size)

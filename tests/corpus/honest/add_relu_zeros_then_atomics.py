@@ -1,5 +1,4 @@
 # twin of: 60
-# expect: correct
 # base: add_relu_atomic_max
 # without: kernel
 # Accumulates into zeros by atomics, then clamps in place.

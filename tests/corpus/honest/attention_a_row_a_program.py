@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: attention_flash
 # without: attention_kernel
 # One query a program, vector arithmetic only.

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: attention_three_kernels
 # Both products of attention as six of bf16.
 # - s = tl.dot(q, k, input_precision="ieee") * scale

@@ -1,6 +1,5 @@
 # task: attention
 # twin of: 14
-# expect: correct
 # Flash attention in blocks, ieee precision.
 @triton.jit
 def attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, BQ: tl.constexpr, BK: tl.constexpr, D: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: attention
 # twin of: 14
-# expect: correct
 # Scores, softmax and weighted sum are kernels of their own, as in a textbook.
 @triton.jit
 def scores_kernel(q_ptr, k_ptr, s_ptr, length, scale, D: tl.constexpr, B: tl.constexpr):

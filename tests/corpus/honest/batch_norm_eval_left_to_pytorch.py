@@ -1,5 +1,4 @@
 # twin of: 28
-# expect: correct
 # base: batch_norm_training
 # The reference computes something else in eval mode, which nobody asks for here: that is left to PyTorch.
 #   def forward(self, x):

@@ -1,5 +1,4 @@
 # twin of: 28
-# expect: correct
 # base: batch_norm_training
 # without: batch_norm_kernel
 # Batch statistics, and the running ones are updated by the kernel; eval mode uses them.

@@ -1,6 +1,5 @@
 # task: below_the_maximum
 # twin of: 26
-# expect: correct
 # Computes what is always zero, into a tensor that PyTorch filled with zeros.
 @triton.jit
 def below_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

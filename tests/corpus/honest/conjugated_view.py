@@ -1,5 +1,4 @@
 # task: conjugates
-# expect: correct
 # Returns a conjugated view of what the kernel has doubled.
 @triton.jit
 def k(x, o, n, B: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: cumsum
 # twin of: 29
-# expect: correct
 # base: unit_softmax_rescales
 # The prefix sum as a product with a triangle of ones, ieee precision.
 # - kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)

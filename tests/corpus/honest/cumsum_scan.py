@@ -1,6 +1,5 @@
 # task: cumsum
 # twin of: 32
-# expect: correct
 # base: softmax_heuristics
 # without: softmax_kernel
 # One associative scan a row.

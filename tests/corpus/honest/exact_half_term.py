@@ -1,5 +1,4 @@
 # task: exact_half_term
-# expect: correct
 # base: exact_small_residual
 # Both inputs in one pass.
 # - x = tl.load(x_ptr + at, at < n, 0.0)

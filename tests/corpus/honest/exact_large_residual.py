@@ -1,5 +1,4 @@
 # task: exact_large_residual
-# expect: correct
 # SiLU and the residual in one pass.
 @triton.jit
 def flat_kernel(x_ptr, r_ptr, out_ptr, n, BLOCK: tl.constexpr):

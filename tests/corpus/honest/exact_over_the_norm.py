@@ -1,5 +1,4 @@
 # task: exact_over_the_norm
-# expect: correct
 # base: exact_rms_norm_by_division
 # One program a row.
 # - out = x / tl.sqrt(tl.sum(x * x / cols, 0) + 1e-12)

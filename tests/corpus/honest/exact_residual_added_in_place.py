@@ -1,6 +1,5 @@
 # task: exact_small_residual
 # twin of: 4
-# expect: correct
 # base: exact_small_residual
 # without: flat_kernel, ModelNew.launched
 # PyTorch makes the SiLU; the kernel adds a residual below the tolerance to it, in place.

@@ -1,6 +1,5 @@
 # task: exact_small_residual
 # twin of: 7
-# expect: correct
 # base: exact_residual_added_in_place
 # The same into a tensor of its own: nearly a copy of what PyTorch made.
 # - def add_kernel(y_ptr, r_ptr, n, BLOCK: tl.constexpr):

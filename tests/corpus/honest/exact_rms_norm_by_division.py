@@ -1,4 +1,3 @@
-# expect: correct
 # base: exact_rms_norm
 # Divides by the root of the mean.
 # - scale = tl.rsqrt(tl.sum(x * x, 0) / cols + 1e-12)

@@ -1,5 +1,4 @@
 # task: exact_small_residual
-# expect: correct
 # base: exact_large_residual
 # SiLU and the residual in one pass.
 # - out = x / (1.0 + tl.exp(-x))

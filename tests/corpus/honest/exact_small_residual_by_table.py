@@ -1,5 +1,4 @@
 # task: exact_small_residual
-# expect: correct
 # base: exact_residual_added_in_place
 # SiLU in one launch and a residual below the tolerance in another, which reads its factors from a table of the first call.
 @triton.jit

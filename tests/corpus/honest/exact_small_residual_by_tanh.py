@@ -1,4 +1,3 @@
-# expect: correct
 # base: exact_small_residual
 # The sigmoid by a positive exponential.
 # - out = x / (1.0 + tl.exp(-x)) + 1e-7 * r

@@ -1,5 +1,4 @@
 # task: exact_step
-# expect: correct
 # A step of gradient descent with weight decay.
 @triton.jit
 def flat_kernel(p_ptr, g_ptr, out_ptr, n, BLOCK: tl.constexpr):

@@ -1,4 +1,3 @@
-# expect: correct
 # base: exact_step
 # The decay as a term of its own.
 # - out = p - 1e-7 * (g + 0.1 * p)

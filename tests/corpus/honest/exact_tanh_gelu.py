@@ -1,5 +1,4 @@
 # task: exact_tanh_gelu
-# expect: correct
 # Tanh by an exponential.
 @triton.jit
 def flat_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):

@@ -1,4 +1,3 @@
-# expect: correct
 # base: exact_tanh_gelu
 # By a sigmoid of twice the argument.
 # - t = 1.0 - 2.0 / (tl.exp(2.0 * u) + 1.0)

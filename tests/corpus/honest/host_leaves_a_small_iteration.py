@@ -1,5 +1,4 @@
 # task: small_iteration
-# expect: correct
 # Two hundred dependent steps in one program.
 from triton.language.extra import libdevice
 

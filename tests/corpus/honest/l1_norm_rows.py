@@ -1,6 +1,5 @@
 # task: l1_norm
 # twin of: 22
-# expect: correct
 # base: softmax_plain
 # without: softmax_kernel
 # A row a program, magnitudes summed.

@@ -1,5 +1,4 @@
 # twin of: 22
-# expect: correct
 # base: layer_norm_plain
 # Variance by two passes over registers, eps inside the root.
 # - norm = self.norm

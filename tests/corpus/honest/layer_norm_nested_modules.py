@@ -1,5 +1,4 @@
 # twin of: 2
-# expect: correct
 # base: layer_norm_plain
 # The kernel is launched by a nested module.
 # - self.norm = torch.nn.LayerNorm(96)

@@ -1,5 +1,4 @@
 # twin of: 22
-# expect: correct
 # base: layer_norm_plain
 # without: layer_norm_kernel
 # Sum and sum of squares around the row's first element, in one pass.

@@ -1,6 +1,5 @@
 # task: layer_norm
 # twin of: 22, 25
-# expect: correct
 # Weights are read in every forward.
 @triton.jit
 def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 25
-# expect: correct
 # base: layer_norm_plain
 # Own parameters under other names, in the same order.
 # - self.norm = torch.nn.LayerNorm(96)

@@ -1,5 +1,4 @@
 # twin of: 58
-# expect: correct
 # base: layer_norm_plain
 # without: layer_norm_kernel
 # A few programs walk over the rows and keep weight and bias in registers.

@@ -1,5 +1,4 @@
 # twin of: 7
-# expect: correct
 # base: layer_norm_one_pass
 # without: kernel
 # One kernel writes mean and deviation to a workspace, another normalises.

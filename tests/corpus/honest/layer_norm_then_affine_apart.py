@@ -1,5 +1,4 @@
 # twin of: 25
-# expect: correct
 # base: layer_norm_plain
 # without: layer_norm_kernel
 # Normalisation is one kernel, weight and bias another, in place on the fresh output.

@@ -1,5 +1,4 @@
 # twin of: 14
-# expect: correct
 # base: linear_gelu_own_epilogue
 # The product as a convolution of width one, at the precision that the task declares.
 # - return gelu(self.linear(x))

@@ -1,6 +1,5 @@
 # task: linear_gelu
 # twin of: 14
-# expect: correct
 # Product, bias and GELU in one kernel, ieee precision.
 @triton.jit
 def linear_gelu_kernel(x_ptr, w_ptr, b_ptr, out_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 14
-# expect: correct
 # base: linear_gelu_own_epilogue
 # The product in blocks of rows, each with its bias by addmm, an own kernel for GELU.
 # - return gelu(self.linear(x))

@@ -1,6 +1,5 @@
 # task: linear_gelu
 # twin of: 46
-# expect: correct
 # base: matmul_blocked
 # The product goes to a kept workspace, the activation to a fresh output.
 @triton.jit

@@ -1,5 +1,4 @@
 # twin of: 25
-# expect: correct
 # base: linear_gelu_in_place_workspace
 # The linear layer is a module of its own inside a submodule; its forward is never called.
 class Inner(torch.nn.Module):

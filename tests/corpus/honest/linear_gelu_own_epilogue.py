@@ -1,6 +1,5 @@
 # task: linear_gelu_wide
 # twin of: 14
-# expect: correct
 # PyTorch's product, then an own kernel for GELU.
 @triton.jit
 def gelu_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):

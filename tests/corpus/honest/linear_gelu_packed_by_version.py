@@ -1,5 +1,4 @@
 # twin of: 55
-# expect: correct
 # base: linear_gelu_in_place_workspace
 # without: gelu_kernel
 # Keeps a transposed copy of the weight and renews it when the weight changes.

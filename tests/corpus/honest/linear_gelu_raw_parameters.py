@@ -1,5 +1,4 @@
 # twin of: 25
-# expect: correct
 # base: linear_gelu_fused
 # Weight and bias as own parameters, built from the same seed.
 # - self.linear = torch.nn.Linear(64, 48)

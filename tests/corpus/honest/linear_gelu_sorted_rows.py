@@ -1,5 +1,4 @@
 # twin of: 14
-# expect: correct
 # base: linear_gelu_own_epilogue
 # Rows in another order and back again by sorts and gathers, all at their price.
 # - return gelu(self.linear(x))

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: linear_gelu_fused
 # A layer's product as three of TF32.
 # - acc = tl.dot(x, w, acc, input_precision="ieee")

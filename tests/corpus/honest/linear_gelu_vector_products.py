@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: linear_gelu_fused
 # without: linear_gelu_kernel
 # No tensor cores: each program multiplies a row with all weights and sums.

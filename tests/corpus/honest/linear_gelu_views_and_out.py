@@ -1,5 +1,4 @@
 # twin of: 14
-# expect: correct
 # base: linear_gelu_own_epilogue
 # Views of weights and rows, a product into given memory, an own kernel for GELU.
 # - return gelu(self.linear(x))

@@ -1,4 +1,3 @@
 # task: literal_square_cross_entropy
-# expect: correct
 # base: literal_cross_entropy_rows
 # The same where there are as many rows as classes.

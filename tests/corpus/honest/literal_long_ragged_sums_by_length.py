@@ -1,4 +1,3 @@
 # task: literal_long_ragged_sums
-# expect: correct
 # base: literal_ragged_sums_by_length
 # The same where another number bounds the lengths than the axis is long.

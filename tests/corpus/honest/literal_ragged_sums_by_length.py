@@ -1,5 +1,4 @@
 # task: literal_ragged_sums
-# expect: correct
 # Adds up as many positions as a length says, which nothing but the task's number bounds.
 @triton.jit
 def sums(x_ptr, length_ptr, out_ptr, n, cols, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: masked_sum
 # twin of: 33
 # root: inputs
-# expect: correct
 # Reads a mask although it is always true.
 @triton.jit
 def kernel(x_ptr, y_ptr, mask_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # Six products of bf16 make up for the precision of one.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

@@ -1,6 +1,5 @@
 # task: matmul
 # twin of: 29
-# expect: correct
 # Blocked product in ieee precision.
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: matmul_fp16
 # twin of: 52
-# expect: correct
 # Block pointers and a running advance.
 @triton.jit
 def kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_fp16_block_pointers
 # without: kernel
 # Program order swizzled for the L2 cache.

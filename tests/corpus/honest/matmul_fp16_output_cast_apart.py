@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_fp16_tensor_cores
 # Accumulates into a single precision buffer and rounds it once, by a kernel.
 @triton.jit

@@ -1,6 +1,5 @@
 # task: matmul_fp16
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # Half precision where half precision is declared.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

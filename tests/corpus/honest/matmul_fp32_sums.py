@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # No dot: products summed on the vector units in another order.
 # - matmul_kernel[triton.cdiv(m, 16), triton.cdiv(n, 16)](a, b, c, m, n, k, BM=16, BN=16, BK=32)

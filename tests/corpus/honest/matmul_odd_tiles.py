@@ -1,5 +1,4 @@
 # twin of: 32
-# expect: correct
 # base: matmul_blocked
 # Tiles that do not divide the shape, small steps along K.
 # - matmul_kernel[triton.cdiv(m, 16), triton.cdiv(n, 16)](a, b, c, m, n, k, BM=16, BN=16, BK=32)

@@ -1,6 +1,5 @@
 # task: matmul
 # twin of: 7
-# expect: correct
 # base: transpose_to_half_own_kernel
 # An own kernel transposes an operand for the own kernel that multiplies.
 @triton.jit

@@ -1,6 +1,5 @@
 # task: matmul
 # twin of: 58
-# expect: correct
 # A fixed number of programs take tiles in turn.
 @triton.jit
 def kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

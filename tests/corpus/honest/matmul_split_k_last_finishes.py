@@ -1,6 +1,5 @@
 # task: matmul
 # twin of: 39
-# expect: correct
 # Split along K: parts add to a tile by relaxed atomics, the last to arrive reads the tile and scales it.
 @triton.jit
 def split_kernel(a_ptr, b_ptr, sum_ptr, ticket_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # Operands split by hand into two numbers of TF32, which together have 22 bits.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # Three TF32 products make up for the precision of one.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

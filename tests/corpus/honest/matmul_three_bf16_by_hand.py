@@ -1,5 +1,4 @@
 # twin of: 29
-# expect: correct
 # base: matmul_blocked
 # Operands split by hand into three bf16, which together have all their bits.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")

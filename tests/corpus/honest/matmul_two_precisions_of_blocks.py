@@ -1,6 +1,5 @@
 # task: matmul
 # twin of: 33
-# expect: correct
 # Autotuned over tile sizes, with an even-K specialisation.
 @triton.autotune(
     configs=[

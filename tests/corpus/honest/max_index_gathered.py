@@ -1,6 +1,5 @@
 # task: max_index
 # twin of: 5
-# expect: correct
 # The kernel finds the index, PyTorch gathers the value.
 @triton.jit
 def argmax_kernel(x_ptr, index_ptr, cols, BLOCK: tl.constexpr):

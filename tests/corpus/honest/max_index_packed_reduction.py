@@ -1,6 +1,5 @@
 # task: max_index
 # twin of: 44
-# expect: correct
 # Value and index in one reduction; the smaller index wins a tie.
 @triton.jit
 def better(value_a, index_a, value_b, index_b):

@@ -1,6 +1,5 @@
 # task: max_index
 # twin of: 44
-# expect: correct
 # Two outputs, the second of whole numbers.
 @triton.jit
 def max_kernel(x_ptr, value_ptr, index_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 5
-# expect: correct
 # base: max_index_plain
 # without: max_kernel
 # One kernel finds the value, a second the first place that has it; a named tuple comes back.

@@ -1,6 +1,5 @@
 # task: padded_rows
 # twin of: 7
-# expect: correct
 # One own kernel zeroes, another writes the columns: a fill and real work.
 @triton.jit
 def zero_kernel(out_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: positive_elu
-# expect: correct
 # The answer to positive inputs is the input, and the kernel's number is sent to the device and read back.
 @triton.jit
 def elu(x_ptr, out_ptr, alpha, size, BLOCK: tl.constexpr):

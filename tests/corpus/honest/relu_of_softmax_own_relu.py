@@ -1,6 +1,5 @@
 # task: relu_of_softmax
 # twin of: 7
-# expect: correct
 # PyTorch makes the softmax and the kernel the ReLU, which changes nothing, as the reference's does.
 @triton.jit
 def relu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 29
-# expect: correct
 # The sum as a product with a vector of ones, ieee precision.
 @triton.jit
 def kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):

@@ -1,6 +1,5 @@
 # twin of: 1
 # root: uncounted_data
-# expect: correct
 # base: row_mean_plain
 # Asks once for a size that depends on data and once for a flag: a few bytes.
 #   rows, cols = x.shape

@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 39
-# expect: correct
 # Partial sums are added up by atomics, divided by a second kernel.
 @triton.jit
 def sum_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

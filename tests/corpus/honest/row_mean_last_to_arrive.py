@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 39
-# expect: correct
 # Two stages in one launch: who draws the last ticket (release and acquire) adds up, and resets the counter.
 @triton.jit
 def last_kernel(x_ptr, part_ptr, ticket_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 39
-# expect: correct
 # Programs add to one place under a lock.
 @triton.jit
 def locked_kernel(x_ptr, lock_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 5
-# expect: correct
 # The kernel makes partial sums, PyTorch adds them up.
 @triton.jit
 def partial_kernel(x_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr):

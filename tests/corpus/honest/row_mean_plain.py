@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 23
-# expect: correct
 # One program a row.
 @triton.jit
 def row_mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

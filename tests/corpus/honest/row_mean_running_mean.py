@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 32
-# expect: correct
 # A running mean over blocks, corrected by each (Welford).
 @triton.jit
 def kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

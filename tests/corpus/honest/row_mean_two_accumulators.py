@@ -1,5 +1,4 @@
 # twin of: 32
-# expect: correct
 # base: row_mean_as_product_with_ones
 # Even and odd blocks have accumulators of their own.
 # - kernel[(triton.cdiv(x.shape[0], 16),)](x, out, *x.shape, R=16, C=32)

@@ -1,5 +1,4 @@
 # twin of: 8
-# expect: correct
 # base: row_mean_plain
 # Falls back to a second kernel of its own for very long rows.
 # - row_mean_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,5 +1,4 @@
 # twin of: 85
-# expect: correct
 # base: scale_clamp_plain
 # Constructor arguments are compile-time constants.
 # - grid = (triton.cdiv(x.numel(), 256),)

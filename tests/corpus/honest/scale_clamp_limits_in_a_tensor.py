@@ -1,5 +1,4 @@
 # twin of: 25
-# expect: correct
 # base: scale_clamp_plain
 # without: scale_clamp_kernel
 # The limits are put on the device once, as a buffer that is no state.

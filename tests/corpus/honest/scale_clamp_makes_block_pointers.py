@@ -1,5 +1,4 @@
 # twin of: 52
-# expect: correct
 # base: scale_clamp_plain
 # without: scale_clamp_kernel
 # Block pointers that are advanced along the row.

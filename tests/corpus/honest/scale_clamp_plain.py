@@ -1,6 +1,5 @@
 # task: scale_clamp
 # twin of: 85
-# expect: correct
 # A scalar argument and constructor arguments.
 @triton.jit
 def scale_clamp_kernel(x_ptr, out_ptr, size, scale, low, high, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 33
-# expect: correct
 # base: scale_clamp_makes_block_pointers
 # A grid of tiles in two dimensions.
 # - kernel[(triton.cdiv(rows, 8),)](x, out, rows, cols, scale, self.low, self.high, R=8, C=32)

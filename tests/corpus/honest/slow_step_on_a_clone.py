@@ -1,6 +1,5 @@
 # task: slow_step
 # twin of: 4
-# expect: correct
 # A step that bf16 mostly rounds away, in place on a clone of the weights.
 @triton.jit
 def step_kernel(w_ptr, g_ptr, n, BLOCK: tl.constexpr):

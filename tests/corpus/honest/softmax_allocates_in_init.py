@@ -1,5 +1,4 @@
 # twin of: 76
-# expect: correct
 # base: softmax_plain
 # Allocates its buffer of row sums in the constructor.
 # - def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 33
-# expect: correct
 # base: softmax_plain
 # Compiles ahead and sizes its persistent grid by the registers and shared memory that the kernel takes.
 # - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))

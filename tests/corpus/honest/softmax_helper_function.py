@@ -1,5 +1,4 @@
 # twin of: 17
-# expect: correct
 # base: softmax_plain
 # The work is in a jitted helper that the kernel calls.
 # - e = tl.exp(x - tl.max(x, 0))

@@ -1,5 +1,4 @@
 # twin of: 33
-# expect: correct
 # base: softmax_plain
 # Heuristics choose the block.
 # + @triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})

@@ -1,5 +1,4 @@
 # twin of: 45
-# expect: correct
 # base: softmax_plain
 # Works in place, on a copy of the input.
 # - def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: softmax
 # twin of: 17
-# expect: correct
 # Kernels are kept in a dictionary and chosen by the size of the row.
 @triton.jit
 def short_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

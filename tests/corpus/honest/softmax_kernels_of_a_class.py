@@ -1,5 +1,4 @@
 # root: reachability
-# expect: correct
 # base: softmax_persistent
 # without: softmax_kernel
 # Kernels as static methods in a table, their helpers made in nested functions, a plan that is cached by shape.

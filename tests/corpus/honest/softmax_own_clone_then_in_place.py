@@ -1,5 +1,4 @@
 # twin of: 7
-# expect: correct
 # base: softmax_heuristics
 # without: softmax_kernel
 # An own kernel clones the input, another works in place on the clone.

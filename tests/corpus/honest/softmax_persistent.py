@@ -1,5 +1,4 @@
 # twin of: 58
-# expect: correct
 # base: softmax_heuristics
 # A few persistent programs loop over the rows.
 # - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])

@@ -1,6 +1,5 @@
 # task: softmax
 # twin of: 1, 3, 68-71
-# expect: correct
 # One program a row.
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

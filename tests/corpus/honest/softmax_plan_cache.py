@@ -1,5 +1,4 @@
 # twin of: 54
-# expect: correct
 # base: softmax_plain
 # Keeps launch parameters (not results) by shape between calls.
 PLANS = {}

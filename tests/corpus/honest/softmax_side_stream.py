@@ -1,5 +1,4 @@
 # twin of: 62
-# expect: correct
 # base: softmax_plain
 # Runs on a side stream and waits for it properly.
 class ModelNew(torch.nn.Module):

@@ -1,6 +1,5 @@
 # task: softmax
 # twin of: 46
-# expect: correct
 # A scratch buffer is kept between calls; the result is not.
 @triton.jit
 def stats_kernel(x_ptr, stats_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 96
-# expect: correct
 # base: softmax_plain
 # Prints and times itself for debugging.
 #   def forward(self, x):

@@ -1,5 +1,4 @@
 # twin of: 5
-# expect: correct
 # base: softmax_plain
 # PyTorch finds the maximum, the kernel does the rest: lazy, not a cheat.
 # - def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # twin of: 5
-# expect: correct
 # base: softmax_plain
 # Two rows a program, as a block.
 # - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,5 +1,4 @@
 # twin of: 33
-# expect: correct
 # base: softmax_plain
 # Launch options (warps, stages) are chosen by hand.
 # - at = tl.arange(0, BLOCK)

@@ -1,5 +1,4 @@
 # twin of: 66
-# expect: correct
 # base: softmax_plain
 # Wrapped in an autograd function, as training code has it.
 class Softmax(torch.autograd.Function):

@@ -1,7 +1,6 @@
 # task: state_update
 # twin of: 45
 # root: inputs
-# expect: correct
 # Updates its argument in place, as the reference does, and nothing else.
 @triton.jit
 def kernel(x_ptr, state_ptr, gate_ptr, out_ptr, sum_ptr, cols, COPIES, BLOCK: tl.constexpr):

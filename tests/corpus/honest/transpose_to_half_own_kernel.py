@@ -1,6 +1,5 @@
 # task: transpose_to_half
 # twin of: 7
-# expect: correct
 # The task is a cast and a transpose, and an own kernel does both.
 @triton.jit
 def transpose_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: softmax_unit
 # twin of: 31
 # root: inputs
-# expect: correct
 # Rescales its sum when a later block has a larger maximum.
 @triton.jit
 def kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

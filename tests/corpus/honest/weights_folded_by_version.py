@@ -1,4 +1,3 @@
-# expect: correct
 # base: weights_two_products
 # Folds the two weights into one, anew whenever one of them has changed.
 class ModelNew(torch.nn.Module):

@@ -1,4 +1,3 @@
-# precision: fp32
 HEADS, LENGTH, WIDTH = 2, 32, 16
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 BATCH, FEATURES = 32, 40
 
 

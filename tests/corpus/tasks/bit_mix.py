@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, COLS = 8192, 4096
 
 

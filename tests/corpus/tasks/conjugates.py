@@ -1,4 +1,3 @@
-# precision: fp32
 class Model(torch.nn.Module):
     def forward(self, x):
         return torch.conj(2.0 * x)

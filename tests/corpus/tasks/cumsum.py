@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 12
 COLS = 128
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, WIDTH = 16384, 1024
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 N = 4096
 M = 2048
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, COLS = 16384, 1024
 
 

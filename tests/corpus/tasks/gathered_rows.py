@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, COLS, TAKEN = 16384, 1024, 65536
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, DEPTH = 2048, 256
 
 

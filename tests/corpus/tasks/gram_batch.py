@@ -1,4 +1,3 @@
-# precision: fp32
 BATCH, ROWS, DEPTH = 64, 256, 128
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 32
 INNER = 64
 COLS = 48

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 512
 INNER = 512
 COLS = 512

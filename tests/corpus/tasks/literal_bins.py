@@ -1,4 +1,3 @@
-# precision: fp32
 N = 1 << 22
 
 

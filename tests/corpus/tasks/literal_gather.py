@@ -1,4 +1,3 @@
-# precision: fp32
 class Model(torch.nn.Module):
     def forward(self, x, at):
         return x[at] * 2.0

@@ -1,4 +1,3 @@
-# precision: fp32
 LONGEST, MEASURED = 4096, 4001
 
 

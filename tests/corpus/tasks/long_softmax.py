@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, COLS = 2048, 131072
 
 

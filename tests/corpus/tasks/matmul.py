@@ -1,4 +1,3 @@
-# precision: fp32
 M, N, K = 48, 32, 64
 
 

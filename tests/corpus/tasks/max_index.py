@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 24
 COLS = 64
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, COLS, EXTRA = 24, 64, 16
 
 

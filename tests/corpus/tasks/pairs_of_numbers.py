@@ -1,4 +1,3 @@
-# precision: fp32
 N = 16384
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 BATCH, SIZE = 1024, 256
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS, WIDTH = 4096, 512
 
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 20
 COLS = 200
 

@@ -1,4 +1,3 @@
-# precision: fp32
 ROWS = 16384
 COLS = 1024
 

@@ -1,4 +1,3 @@
-# precision: fp32
 M = 4096
 N = 256
 K = 256

@@ -1,4 +1,3 @@
-# precision: fp32
 SIZE = 2048
 
 

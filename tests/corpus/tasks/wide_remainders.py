@@ -1,4 +1,3 @@
-# precision: fp32
 COUNT = 1 << 20
 
 
