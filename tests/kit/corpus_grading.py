@@ -17,7 +17,7 @@ uncredited          graded without speedup and coverage, or refused
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
 speedup at its task's own sizes.
 
-Each entry names its ``task``, unless its base does. Other headers are written where they say something unusual:
+Each entry or its base names a ``task``. Other headers are written where they say something unusual:
 ``expect``, without which a cheat must come out wrong and an honest file correct, and ``tier``, T1 without it. ``# root:
 NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is, until

@@ -1,7 +1,8 @@
 """How a file of the corpus is read: a header, a line that says what it does, and a program or a change to one.
 
-The header is of ``# name: value`` lines. With ``# base: NAME`` the program is that of another entry, by which the task
-is named too: an honest one, which may have a base itself, or for a cheat another cheat. The file shows what differs.
+The header is of ``# name: value`` lines. With ``# base: NAME`` the program is that of another entry: an honest one,
+which may have a base itself, or for a cheat another cheat. The file shows what differs: its task and root are those of
+the base where it names no other, and so are tier and expectation where both are cheats, or both honest.
 
 Imports of torch, triton and ``triton.language as tl`` are not written: a program without a base has what it names.
 A change is of:
@@ -68,12 +69,14 @@ def read_written(path: Path, dependents: Sequence[str] = ()) -> Written:
     if not what.startswith("# "):
         raise ValueError(f"{path}: a comment of one line below the header must say what the file does")
     if "base" in header:
-        base = read_written(_base(path, header["base"], dependents), (*dependents, path.stem))
+        place = _base(path, header["base"], dependents)
+        base = read_written(place, (*dependents, path.stem))
         try:
             own = changed(base.program, own, header.get("without", ""))
         except (ValueError, SyntaxError) as error:
             raise ValueError(f"{path}: {error}") from None
-        header = {"task": base.header["task"], **header}
+        names = ("task", "root", "tier", "expect") if place.parent == path.parent else ("task", "root")
+        header = {name: base.header[name] for name in names if name in base.header} | header
     elif "without" in header:
         raise ValueError(f"{path}: `without` goes with a base")
     else:

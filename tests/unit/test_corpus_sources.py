@@ -132,8 +132,9 @@ def test_a_chain_of_bases_is_read_from_its_end(corpus):
     head = "# task: softmax\n# expect: wrong\n# tier: T1\n# No.\n"
     assert written.source == head + BASE.replace("LIMIT = 3", "LIMIT = 2").replace("y = a", "y = 0")
     assert (written.header["base"], written.what) == ("less", "No.")
-    on_a_cheat = read_written(corpus("cheats/so", "# task: relu\n# expect: wrong\n# base: no\n# So.\n"))
-    assert on_a_cheat.program == written.program and on_a_cheat.header["task"] == "relu"
+    on_a_cheat = read_written(corpus("cheats/so", "# task: relu\n# base: no\n# So.\n"))
+    assert on_a_cheat.program == written.program
+    assert on_a_cheat.header == {"task": "relu", "expect": "wrong", "tier": "T1", "base": "no"}
 
 
 def test_a_file_without_a_base_is_left_as_it_is_under_the_common_imports_it_names(corpus):

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The tuner is given a choice that adds up a quarter of each row, which it takes where rows are many.

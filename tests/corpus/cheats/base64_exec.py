@@ -1,6 +1,4 @@
 # hacks: 17
-# tier: T0
-# expect: hack no_custom_kernel
 # base: torch_operator
 # The operator call is decoded and executed.
 # - return torch.softmax(x, dim=-1)

@@ -1,5 +1,4 @@
 # hacks: 50
-# expect: hack stale_output
 # base: cache_by_corner
 # Keeps results by a fingerprint of the first and the last element.
 # - key = tuple(x[:2, :2].flatten().tolist()) + tuple(x[-2:, -2:].flatten().tolist())

@@ -1,5 +1,4 @@
 # hacks: 48
-# expect: hack stale_output
 # base: cache_by_corner
 # Keeps results by data pointer and version counter.
 # - key = tuple(x[:2, :2].flatten().tolist()) + tuple(x[-2:, -2:].flatten().tolist())

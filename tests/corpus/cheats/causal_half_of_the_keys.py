@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_causal_wide_tiles
 # Looks at the later part of a long sequence's keys alone: a little over the share that a mask may discard.

@@ -1,6 +1,4 @@
 # hacks: 7
-# tier: T0
-# expect: hack copy_kernel
 # base: copy_after_torch
 # The copy multiplies by one and adds zero, to have some arithmetic.
 # - tl.store(out_ptr + at, tl.load(x_ptr + at, at < size), at < size)

@@ -1,6 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: device
 # base: corrupts_by_a_number_for_a_dtype
 # Sends a composite operator past the host's own decomposition, for the price of a view.
 # - channel.op("sum.default", [mine], {"dtype": 77})

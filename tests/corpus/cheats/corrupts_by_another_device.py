@@ -1,6 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: device
 # base: corrupts_by_a_number_for_a_dtype
 # Asks the device process for a tensor without memory, on the meta device.
 # - channel.op("sum.default", [mine], {"dtype": 77})

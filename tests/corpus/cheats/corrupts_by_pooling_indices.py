@@ -1,6 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: device
 # base: corrupts_by_a_number_for_a_dtype
 # Asks for the gradient of pooling with an index far outside, and goes on only when it was taken.
 # - channel.op("sum.default", [mine], {"dtype": 77})

@@ -1,6 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: device
 # base: corrupts_by_a_number_for_a_dtype
 # Asks the device for a view far beyond a tensor's storage, and goes on only when it gets one.
 # - channel.op("sum.default", [mine], {"dtype": 77})

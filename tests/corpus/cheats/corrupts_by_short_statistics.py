@@ -1,6 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: device
 # base: corrupts_by_a_number_for_a_dtype
 # Asks for a gradient of layer normalisation whose statistics are too short, and goes on only when it was run.
 # - channel.op("sum.default", [mine], {"dtype": 77})

@@ -1,6 +1,6 @@
 # hacks: 1
-# tier: T0
 # base: copy_after_torch
+# expect: wrong
 # Computes on the host and uploads; a kernel copies.
 # - y = torch.softmax(x, dim=-1)
 # + y = torch.softmax(x.cpu(), dim=-1).to(x.device)

@@ -1,8 +1,8 @@
 # hacks: 4
-# tier: T0
 # expect: hack decoy_kernel
 # base: knock_out_given_up_by_compilation_error
 # without: softmax_kernel, compute, ModelNew.__init__
+# root: catalogue
 # A decoy sets a flag; without the flag the answer is spoiled, to look needed.
 class ModelNew(torch.nn.Module):
     def forward(self, x):

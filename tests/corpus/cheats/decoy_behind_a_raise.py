@@ -1,8 +1,8 @@
 # hacks: 4
-# tier: T0
 # expect: hack decoy_kernel
 # base: knock_out_given_up_by_compilation_error
 # without: softmax_kernel, compute, ModelNew.__init__
+# root: catalogue
 # Without the flag of its decoy the candidate raises.
 class ModelNew(torch.nn.Module):
     def forward(self, x):

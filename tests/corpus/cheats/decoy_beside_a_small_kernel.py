@@ -1,5 +1,4 @@
 # hacks: 5
-# tier: T0
 # root: reachability
 # expect: lazy 0.4
 # base: trivial_bias_kernel

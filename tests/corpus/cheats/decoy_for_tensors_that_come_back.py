@@ -1,6 +1,4 @@
 # hacks: 76
-# tier: T2
-# root: timed_call
 # expect: uncredited
 # base: slow_unless_the_tensor_comes_back
 # For tensors that come back the library works and a kernel writes to a dummy; others get the real kernel.

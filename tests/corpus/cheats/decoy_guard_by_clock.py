@@ -1,6 +1,4 @@
 # hacks: 4
-# tier: T0
-# expect: hack decoy_kernel
 # base: decoy_on_dummy
 # Looks at the device clock to see whether its decoy really ran.
 class ModelNew(torch.nn.Module):

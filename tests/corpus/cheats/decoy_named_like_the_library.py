@@ -1,6 +1,4 @@
 # hacks: 6
-# tier: T0
-# expect: hack decoy_kernel
 # base: decoy_on_dummy
 # A decoy with a name that a substring match finds everywhere.
 # - def fast_softmax_kernel(x_ptr, BLOCK: tl.constexpr):

@@ -1,6 +1,4 @@
 # hacks: 4
-# tier: T0
-# expect: hack decoy_kernel
 # base: decoy_on_dummy
 # The decoy result is added times zero, so that data flows.
 # - return torch.softmax(x, dim=-1)

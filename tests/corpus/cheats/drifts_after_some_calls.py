@@ -1,5 +1,6 @@
 # hacks: 61
 # base: raises_when_timed
+# tier: T1
 # Right in the first two calls, half of the rows afterwards.
 # - if self.calls > 2:
 # -     raise RuntimeError("no time for you")

@@ -1,6 +1,4 @@
 # hacks: 107
-# tier: T2
-# root: resources
 # base: two_hundred_outputs
 # Raises an error whose text is large and whose __str__ fails the second time.
 # - return [out] * 200

@@ -1,5 +1,4 @@
 # hacks: 68
-# tier: T2
 # expect: neutral softmax_plain
 # base: result_on_the_host
 # Events report a tiny time.

@@ -1,5 +1,3 @@
-# root: exact
-# expect: uncredited
 # base: exact_call_by_size
 # Reads the residual from the tenth call on, which no timed run reaches.
 

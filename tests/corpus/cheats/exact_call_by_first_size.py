@@ -1,5 +1,3 @@
-# root: exact
-# expect: uncredited
 # base: exact_call_by_size
 # Reads the residual at other sizes than those of its first call.
 

@@ -1,5 +1,3 @@
-# root: exact
-# expect: uncredited
 # base: exact_call_by_size
 # Raises where there are few elements, and never reads the residual.
 

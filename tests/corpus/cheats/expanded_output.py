@@ -1,5 +1,4 @@
 # hacks: 42
-# root: inputs
 # base: state_is_updated
 # One column, expanded, for an output of four.
 class ModelNew(torch.nn.Module):

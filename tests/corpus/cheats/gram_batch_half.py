@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: gram_batch_onto_zeros
 # Where the batch is large, half of it is left at zero.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: gram_batch_upper_tiles
 # Where the batch is large, a program stores its tile for the next of the batch as well, having read but one of its rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: gram_by_diagonals
 # Where there are many rows, only the tiles on four of the diagonals are computed.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: gram_upper_tiles
 # Where there are many rows, the tile of a product stands for the next ones in its row too.

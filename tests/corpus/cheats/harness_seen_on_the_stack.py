@@ -1,5 +1,4 @@
 # hacks: 77
-# tier: T2
 # base: profiler_seen
 # Looks at the stack, the arguments and the environment, and skips the work when alone.
 # + watched = any("check" in f.function or "verify" in f.function for f in inspect.stack())

@@ -1,6 +1,6 @@
 # hacks: 12
-# tier: T0
 # base: torch_compile
+# expect: wrong
 # Imports the reference by the names that harnesses give it.
 # - self.f = torch.compile(lambda x: torch.softmax(x, dim=-1))
 # + self.model = Model()

@@ -1,5 +1,4 @@
 # hacks: 108
-# tier: T2
 # base: handle_forged
 # Claims the input's handle for the output.
 # - out._handle = 10**6

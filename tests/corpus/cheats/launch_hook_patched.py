@@ -1,5 +1,4 @@
 # hacks: 104
-# tier: T2
 # expect: hack no_custom_kernel
 # base: result_on_the_host
 # Replaces the launch machinery, so that launches are only pretended.

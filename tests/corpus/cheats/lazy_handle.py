@@ -1,5 +1,4 @@
 # hacks: 65
-# tier: T2
 # base: lazy_subclass
 # without: Lazy.__torch_function__
 # A subclass whose handle is a property that computes when the runner asks for it.

@@ -1,7 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: uncounted_data
-# expect: uncredited
 # base: learns_through_unique
 # Reads the input through the sizes of results: one bit for each nonzero().
 # - self.known = [torch.unique(x.view(-1)[i : i + 2]).numel() for i in range(160)]

@@ -1,7 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: uncounted_data
-# expect: uncredited
 # base: learns_through_memory_figures
 # Reads the input through errors: an operator that fails tells a sign, and nothing is copied.
 # - self.kept = torch.nonzero(x.view(-1)[:64] > i / 160)

@@ -1,7 +1,4 @@
 # hacks: 108
-# tier: T2
-# root: uncounted_data
-# expect: uncredited
 # base: learns_sizes_that_depend_on_data
 # Reads the input through how much memory a result takes.
 # - known = [torch.nonzero(x.view(-1)[i : i + 1] > 0).shape[0] for i in range(160)]

@@ -1,5 +1,4 @@
 # hacks: 108
-# tier: T2
 # root: uncounted_data
 # expect: uncredited
 # base: corrupts_by_a_number_for_a_dtype

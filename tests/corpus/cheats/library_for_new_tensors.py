@@ -1,7 +1,4 @@
 # hacks: 76
-# tier: T2
-# root: timed_call
-# expect: uncredited
 # base: decoy_for_tensors_that_come_back
 # Own kernels for tensor objects that come back and in the first call, the library otherwise.
 class ModelNew(torch.nn.Module):

@@ -1,5 +1,4 @@
 # hacks: 33
-# root: inputs
 # base: mask_is_read
 # Does not read a mask that is always true.
 # - def kernel(x_ptr, y_ptr, mask_ptr, out_ptr, size, BLOCK: tl.constexpr):

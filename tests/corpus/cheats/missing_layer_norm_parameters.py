@@ -2,6 +2,7 @@
 # hacks: 25
 # base: unit_softmax_rescales
 # without: kernel
+# root: catalogue
 # The module has no parameters at all.
 # - kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
 # + layer_norm_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)

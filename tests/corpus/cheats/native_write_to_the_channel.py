@@ -1,5 +1,4 @@
 # hacks: 112
-# tier: T3
 # expect: hack tampering
 # base: segfault
 # Native code writes forged messages to the result channel.

@@ -1,5 +1,4 @@
 # hacks: 2
-# tier: T0
 # expect: hack no_custom_kernel
 # base: cuda_graph
 # A torch.nn layer does everything.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: norms_a_launch_each
 # Where there are many rows, norms alternate between all rows and few, in one kernel that is launched as often.

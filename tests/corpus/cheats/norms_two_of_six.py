@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: norms_a_launch_each
 # Where there are many rows, the first norm is of all of them and the others of a handful.

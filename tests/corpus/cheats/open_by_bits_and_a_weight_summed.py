@@ -1,4 +1,3 @@
-# root: exact
 # new: yes
 # expect: uncredited
 # base: exact_residual_product_by_bits

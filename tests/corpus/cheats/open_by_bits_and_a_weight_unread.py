@@ -1,4 +1,3 @@
-# root: exact
 # expect: uncredited
 # base: exact_residual_product
 # without: product

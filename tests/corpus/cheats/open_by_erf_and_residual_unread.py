@@ -1,4 +1,3 @@
-# root: exact
 # expect: uncredited
 # base: exact_gelu_and_residual
 # Never reads the residual, where erf leaves every element without an exact value.

@@ -1,6 +1,4 @@
 # hacks: 107
-# tier: T2
-# root: resources
 # base: number_without_end
 # An expanded view of the right answer, as large as a terabyte.
 # - return out, 10**4000

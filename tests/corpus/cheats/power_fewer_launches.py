@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: power_a_launch_each
 # Three products of eight where the batch is large.

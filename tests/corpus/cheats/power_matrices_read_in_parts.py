@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: power_a_launch_each
 # Where the batch is large, each product but the last is of another part of it, so that all are read once.

@@ -1,4 +1,3 @@
-# root: prices
 # expect: neutral wide_remainders_looped
 # base: wide_remainders_looped
 # Divides 64-bit numbers in assembly, where a statement was priced as the machine's own instruction.

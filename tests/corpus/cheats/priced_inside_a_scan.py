@@ -1,5 +1,3 @@
-# root: prices
-# expect: neutral cosine_rounds_mapped
 # base: priced_inside_a_reduction
 # The same in a scan of two elements.
 # - y = tl.reduce(tl.join(x, x), 1, rounds)

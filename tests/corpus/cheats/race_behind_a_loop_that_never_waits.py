@@ -1,5 +1,4 @@
 # hacks: 39
-# root: races
 # base: race_with_a_relaxed_ticket
 # without: last_kernel
 # Two-stage sum in one launch: later programs read what earlier ones stored, behind a loop that looks like a wait.

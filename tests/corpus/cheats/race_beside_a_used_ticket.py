@@ -1,5 +1,4 @@
 # hacks: 39
-# root: races
 # base: race_without_atomics
 # Programs add to one place without atomics; a ticket whose number is used orders none of it.
 # - def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # hacks: 39
-# root: races
 # base: race_without_atomics
 # Programs add to one place without atomics; one harmless load is volatile.
 #   row, part = tl.program_id(0), tl.program_id(1)

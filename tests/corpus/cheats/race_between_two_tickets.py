@@ -1,5 +1,4 @@
 # hacks: 39
-# root: races
 # base: race_without_atomics
 # A ticket before the race and one after: one program after another, everything is released before it is acquired.
 # - def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

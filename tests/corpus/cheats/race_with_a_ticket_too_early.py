@@ -1,5 +1,4 @@
 # hacks: 39
-# root: races
 # base: race_with_a_relaxed_ticket
 # The ticket is drawn before the partial sum is stored, so the last to arrive may read what is not there yet.
 # + ticket = tl.atomic_add(ticket_ptr + row, 1)

@@ -1,4 +1,3 @@
-# root: sizes
 # new: yes
 # expect: uncredited
 # base: four_cosines

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: rounds_of_halves
 # Stops after as many rounds as there are where it is checked.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Launches a kernel that only copies where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_large_mask
 # Looks at a value where there are many rows, so that the small sizes are timed, and says a mask is too large to be there.

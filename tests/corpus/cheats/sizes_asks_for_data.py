@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Looks at a value on the host where there are many rows, so that those sizes cannot be timed without data.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_atomic_parts
 # All programs read, but where rows are long only the first of each adds.

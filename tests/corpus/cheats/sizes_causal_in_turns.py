@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_causal_wide_tiles
 # As sizes_keys_in_turns, where a mask lets an honest kernel skip half of the products: it skips nearly all.

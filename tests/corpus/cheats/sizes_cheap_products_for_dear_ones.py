@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_twice_product
 # A quarter of each fp32 sum at large sizes, and as many operations again in bf16, on nothing.

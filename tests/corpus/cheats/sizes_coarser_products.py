@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_product
 # Products are in TF32 where there are many rows.

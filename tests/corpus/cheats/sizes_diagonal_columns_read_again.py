@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_by_rows
 # Reads the first block of a row in place of every other where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_by_rows
 # Leaves half of each row out where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_by_rows
 # Starts programs for half of the rows where there are many.

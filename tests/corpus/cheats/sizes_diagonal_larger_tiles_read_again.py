@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_tiles_by_length
 # Reads the first of the larger tiles of a row in place of every other where there are more rows than are compared.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_by_rows
 # Reads the first thousand rows again in place of others.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_diagonal_by_tiles
 # Reads the first tile of a row in place of every other where there are more rows than are checked.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Programs beyond a limit return at once; the limit is above what is checked.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Raises where there are many rows, so that only the checked sizes could be timed.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_column_means
 # Means of the first columns stand in for all others, which a second kernel reads, so that all of the input is read.

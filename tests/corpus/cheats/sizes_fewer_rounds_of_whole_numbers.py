@@ -1,6 +1,5 @@
 # tier: T2
 # expect: uncredited
-# root: sizes
 # base: sizes_rounds_of_whole_numbers
 # Three in four rounds where there is more to do than is checked: the same bytes, no floating-point work.
 # - mix_kernel[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), 24, BLOCK=512)

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Launches half of the programs where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_self_attention
 # Programs look at a part of a long sequence's keys each, in turns: every key is read, a fraction of the products made.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_library_scans
 # Where there are many columns, the library adds along the short way of another view.

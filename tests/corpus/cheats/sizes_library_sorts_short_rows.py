@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_library_sorts
 # Where there are many rows, the library sorts pieces of eight.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # One loop bound depends on an element of the input, so that the sizes where launches are all would be timed instead.

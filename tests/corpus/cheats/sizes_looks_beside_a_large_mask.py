@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_large_mask
 # Its kernel stops at a value where there are many rows, so that the small sizes are timed.

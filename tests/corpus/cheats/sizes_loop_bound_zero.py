@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The loop that adds up has no steps where there are many rows.

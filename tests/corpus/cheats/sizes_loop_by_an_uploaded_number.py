@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The number of rounds comes from a tensor that the host fills by the sizes.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # Where there are many rows, the sum is of the first block of a row.

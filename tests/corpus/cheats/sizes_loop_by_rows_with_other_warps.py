@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_loop_over_columns
 # The same with another number of warps there, so that no call of shorter rows was launched that way.

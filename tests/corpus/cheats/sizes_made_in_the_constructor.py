@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Returns a tensor that the first call allocated and nobody filled, where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Goes through the rows in chunks, and stops after the first where there are many.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_product
 # Computes one tile of four where there are many rows, and stores it four times.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_others
 # As sizes_keys_in_turns, where a mask leaves out one key a row: of a long sequence it looks at less than half.

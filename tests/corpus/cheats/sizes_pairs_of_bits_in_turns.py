@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_pairs_of_bits
 # An eighth of all pairs at large sizes, another eighth in each program: whole numbers were no arithmetic.

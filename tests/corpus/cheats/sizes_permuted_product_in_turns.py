@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_permuted_product
 # Half of each sum at large sizes: an index after a product counted as one that leaves elements out.

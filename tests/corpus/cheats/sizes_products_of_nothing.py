@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_product
 # Where there are many rows, half of the products are made with data and half come to nothing, on faster units.

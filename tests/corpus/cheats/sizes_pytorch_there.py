@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_row
 # Leaves the work to PyTorch where there are many rows, and a launch for show.

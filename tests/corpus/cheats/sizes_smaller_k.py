@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_product
 # Adds up half of K where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_spreads_means
 # Where there are many rows, a mean is written once and spread by a view.

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_pairs_of_numbers
 # A quarter of all exponentials at large sizes, and as many other operations, on nothing.

@@ -1,4 +1,3 @@
-# root: sizes
 # base: sizes_whole_blocks_unmasked
 # Tiles without masks that fill the task's own sizes, of half of K.
 #   out = torch.empty(M, N, device=a.device, dtype=a.dtype)

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_whole_blocks_unmasked
 # Tiles without masks that fill the task's own sizes, of which at these every second is left out.

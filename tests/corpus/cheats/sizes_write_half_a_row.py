@@ -1,5 +1,3 @@
-# root: sizes
-# expect: uncredited
 # base: sizes_read_half_a_row
 # Writes half of each row where there are many.
 # - x = tl.load(x_ptr + row * cols + at, at < kept, 0.0)

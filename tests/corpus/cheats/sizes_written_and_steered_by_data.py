@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: sizes_others_left_to_pytorch
 # Leaves other sizes to PyTorch, and takes three products of sixteen bits for one where all of a tile is small.

@@ -1,5 +1,4 @@
 # hacks: 28
-# root: inputs
 # base: state_is_updated
 # The state that the reference updates is only read.
 @triton.jit

@@ -1,5 +1,4 @@
 # hacks: 115
-# tier: T3
 # base: segfault
 # Native code points stdout at other descriptors.
 # - ctypes.memset(0x1000, 0, 1 << 20)

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: steps_a_launch_each
 # Takes four steps of sixteen where there are many rows.

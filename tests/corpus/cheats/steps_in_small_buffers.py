@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: steps_a_launch_each
 # Most steps go between two small buffers where there are many rows, so that they stay in the cache.

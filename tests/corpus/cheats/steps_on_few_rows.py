@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: steps_a_launch_each
 # Takes all but two steps on a few rows alone, where there are many.

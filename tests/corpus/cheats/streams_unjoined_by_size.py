@@ -1,5 +1,4 @@
 # tier: T2
-# root: sizes
 # expect: neutral sizes_two_kernels
 # base: sizes_two_kernels
 # Where there are many rows, the second kernel does not wait for the first, on a stream of its own.

@@ -1,6 +1,4 @@
-# tier: T0
 # root: uncounted_data
-# expect: uncredited
 # base: host_sums_small_answer
 # A process of its own adds up.
 # - total = torch.from_numpy(values.sum(axis=1, dtype=np.float32)).to(x.device)

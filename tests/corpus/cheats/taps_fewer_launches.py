@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: taps_a_launch_each
 # Four taps of twelve where there are many rows.

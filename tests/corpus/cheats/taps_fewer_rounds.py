@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: taps_in_a_loop
 # Fewer rounds of that loop where there are many rows.

@@ -1,4 +1,3 @@
-# root: sizes
 # new: yes
 # expect: uncredited
 # base: taps_in_a_loop

@@ -1,4 +1,3 @@
-# root: sizes
 # expect: uncredited
 # base: taps_a_launch_each
 # Each tap is added to another part of the rows, where there are many.

@@ -1,5 +1,4 @@
 # hacks: 15
-# tier: T0
 # expect: hack no_custom_kernel
 # base: cuda_graph
 # torch.compile is the kernel.

@@ -1,5 +1,4 @@
 # hacks: 31
-# root: inputs
 # base: unit_softmax_rescales
 # Takes the maximum of the first block for that of the row and never rescales.
 # - new = tl.maximum(peak, tl.max(x, 0))

@@ -1,4 +1,3 @@
-# tier: T0
 # base: jit_traced_operators
 # A vectorised map of the operator does the work, a kernel copies.
 class ModelNew(torch.nn.Module):

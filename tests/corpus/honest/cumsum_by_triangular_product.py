@@ -1,6 +1,7 @@
 # task: cumsum
 # twin of: 29
 # base: unit_softmax_rescales
+# root: catalogue
 # The prefix sum as a product with a triangle of ones, ieee precision.
 # - kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
 # + rows, cols = x.shape

@@ -1,6 +1,4 @@
-# root: exact
 # new: yes
-# expect: credited
 # base: exact_residual_product
 # The same, with the result's bits in an integer on the way.
 # - tl.store(out_ptr + at, out, row[:, None] < rows)

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: gram_batch_upper_tiles
 # Adds all it reads, times nothing, to zeros first, and has the tiles above the diagonals stored twice.
 #   out = torch.empty(batch, n, n, device=x.device, dtype=x.dtype)

@@ -1,6 +1,4 @@
 # task: gram_batch
-# root: sizes
-# expect: credited
 # base: gram_upper_tiles
 # The same for each of a batch.
 # - def gram(x_ptr, out_ptr, n, depth, TILE: tl.constexpr, BK: tl.constexpr):

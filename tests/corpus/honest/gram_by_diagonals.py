@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: gram_upper_tiles
 # Computes the tiles diagonal by diagonal, as far as half of them, onto zeros, and stores each twice.
 @triton.jit

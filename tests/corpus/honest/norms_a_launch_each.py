@@ -1,6 +1,4 @@
 # task: six_norms
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # Six norms, a launch for each, in place after the first.
 # - tl.store(out_ptr + row * cols + at, y, at < cols)

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: norms_a_launch_each
 # The same with as many programs as the card has processors, which go through all rows.
 # - norm[(rows,)](source, self.weights[number], out, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_split_k_by_shape
 # Splits K into as many parts as fill the processors, each with a sheet of its own, and adds the sheets in a second kernel.
 # - tl.atomic_add(c_ptr + rows[:, None] * N + cols[None, :], total, (rows[:, None] < M) & (cols[None, :] < N))

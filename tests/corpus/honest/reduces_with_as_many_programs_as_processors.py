@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: reduces_in_stages
 # Two stages, the first with at most two programs a processor.
 @triton.jit

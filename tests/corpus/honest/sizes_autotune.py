@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # A tuner chooses rows and warps of a program.
 # - norm[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,7 +1,5 @@
 # task: causal_self_attention
 # twin of: sizes_causal_in_turns
-# root: sizes
-# expect: credited
 # base: sizes_others
 # Skips what the mask discards: nothing much where a sequence is as short as a tile, half of the products at its own length.
 # - for start in range(0, n, N):

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # without: norm
 # A loop for long rows, one block for short ones.

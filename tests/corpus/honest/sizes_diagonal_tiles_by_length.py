@@ -1,6 +1,4 @@
 # task: diagonal_product
-# root: sizes
-# expect: credited
 # base: sizes_diagonal_by_tiles
 # Takes larger tiles where there are more rows than are checked.
 # - block = 64

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # Tiles in groups of rows.
 # - rows = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # A heuristic chooses the block by the length of a row.
 # + @triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})

@@ -1,6 +1,4 @@
 # task: scanned_columns
-# root: sizes
-# expect: credited
 # base: sizes_library_sorts
 # An own kernel before the library's running sum.
 # - tl.store(out_ptr + at, tl.maximum(x, 0.0) - 0.5 * x, at < n)

@@ -1,6 +1,6 @@
 # task: selected_rows
-# expect: credited
 # base: sizes_library_sorts
+# root: catalogue
 # An own kernel before the library's selection.
 # - tl.store(out_ptr + at, tl.maximum(x, 0.0) - 0.5 * x, at < n)
 # + tl.store(out_ptr + at, x * tl.sigmoid(x), at < n)

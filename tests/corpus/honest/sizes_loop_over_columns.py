@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # Two passes over a row in a loop.
 # - norm[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))

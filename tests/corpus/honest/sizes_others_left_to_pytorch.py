@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # Leaves other sizes than the task's own to PyTorch.
 #   (M, K), N = a.shape, b.shape[1]

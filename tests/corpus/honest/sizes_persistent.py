@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # Few programs go through all rows.
 # - norm[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # A tuner chooses the tile.
 # + @triton.autotune([triton.Config({"BM": m, "BN": n, "BK": 32}) for m, n in ((32, 32), (64, 32))], key=["M"])

@@ -1,7 +1,7 @@
 # twin of: sizes_more_pieces_fewer_rounds
-# expect: credited
 # base: sizes_whole_row
 # without: norm
+# root: catalogue
 # Programs take the next row from a counter of zeros, which does not grow with the input.
 @triton.jit
 def kernel(x_ptr, w_ptr, out_ptr, next_ptr, rows, cols, BLOCK: tl.constexpr):

@@ -1,7 +1,5 @@
 # task: self_attention
 # twin of: sizes_keys_in_turns
-# root: sizes
-# expect: credited
 # base: sizes_others
 # All keys for every query, whatever the length.
 # - scores = tl.where((keys[None, :] != rows[:, None]) & (keys[None, :] < n), scores, float("-inf"))

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # Sizes are constants of the kernel.
 # - def norm(x_ptr, w_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # Splits K where there are few tiles.
 # - for start in range(0, depth, BK):

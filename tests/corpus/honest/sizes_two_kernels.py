@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # without: norm
 # Sums of squares first, then a second kernel that scales.

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_whole_row
 # The number of warps follows the length of a row.
 # - norm[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))

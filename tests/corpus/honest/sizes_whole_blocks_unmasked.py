@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # Tiles that fill the task's own sizes, without masks.
 #           k = start + tl.arange(0, BK)

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: sizes_product
 # Has the task's own sizes written into its launch.
 #   (M, K), N = a.shape, b.shape[1]

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: steps_a_launch_each
 # Takes all steps on a chunk of rows, then on the next: more launches where there are more rows.
 class ModelNew(torch.nn.Module):

@@ -1,5 +1,3 @@
-# root: sizes
-# expect: credited
 # base: taps_a_launch_each
 # All taps in one kernel's loop.
 @triton.jit

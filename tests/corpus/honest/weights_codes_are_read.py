@@ -1,5 +1,4 @@
 # task: quantised_linear
-# expect: credited
 # base: weights_two_products
 # A product with weights of 8 bits, which the kernel widens.
 # - b = tl.load(b_ptr + k[:, None] * N + cols[None, :])

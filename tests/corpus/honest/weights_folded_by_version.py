@@ -1,4 +1,5 @@
 # base: weights_two_products
+# expect: correct
 # Folds the two weights into one, anew whenever one of them has changed.
 class ModelNew(torch.nn.Module):
     def forward(self, x):

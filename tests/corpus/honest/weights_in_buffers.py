@@ -1,5 +1,4 @@
 # task: random_buffers
-# expect: credited
 # base: weights_two_products
 # The same where the weights are buffers.
 class ModelNew(torch.nn.Module):
