@@ -356,7 +356,8 @@ class Checker:
             self.findings.append(show.order_dependent(checked.index))
             return
         for earlier in self.calls[:-1]:
-            if not earlier.passed or not _is_answer_of(values, earlier, self.side):
+            oracle = earlier.case.oracle.whole() if earlier.passed else None
+            if oracle is None or not compare(values, oracle, self.side.rule).passed_calls:
                 continue
             if earlier.case.inputs is not checked.case.inputs and checked.mode != "renumbered":
                 self.findings.append(show.stale_output(checked.index, earlier.index, HOW[checked.mode]))
@@ -454,11 +455,6 @@ def _differing_share(left: Output, right: Output) -> float:
     if same_value(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
         return 0.0
     return float((left.value != right.value).double().mean())
-
-
-def _is_answer_of(values: list[RawOutput], earlier: Checked, side: ExpectedSide) -> bool:
-    """Return whether ``values`` are right for an earlier call's inputs."""
-    return bool(compare(values, earlier.case.oracle.whole(), side.rule).passed_calls)
 
 
 def _finite(values: list[RawOutput]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
-from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature, kept
+from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -46,6 +46,8 @@ MAIN = 0.25
 so that cheap operations do not replace expensive ones"""
 LANES = 0.25
 """share of a launch's used lanes, and of its loops' runs, that there must have been where rows were shorter"""
+BESIDE = 0.5
+"""share of the sectors for a lane that loads, per lane that writes: masks of the two may differ where tiles end"""
 TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
 NOTABLE = 0.05
@@ -99,10 +101,7 @@ def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
 def goes_as_far(own: Seen, one: Exercise) -> bool:
     """Whether loops ran about as often for each run of what is around them."""
     pairs = [(one.seen.launched.get(signature), here) for signature, here in own.launched.items()]
-    return one.kept_rows or all(
-        there and kept(here.blocks, there.entered, there.programs, here.entered, here.programs, LOADED) >= LANES
-        for there, here in pairs
-    )
+    return one.kept_rows or all(there and there.kept(here, LOADED) >= LANES for there, here in pairs)
 
 
 def _fills_its_lanes(own: Seen, one: Exercise) -> bool:
@@ -209,7 +208,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
         least = {name: _least_share(own, name, parts) for name in before.shares}
         yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
         yield from _of_results(own, launched, one, before)
-        yield from _of_sectors(launched, [each.seen.launched[signature] for each in same])
+        yield from _of_lanes(launched, [each.seen.launched[signature] for each in same])
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
@@ -222,19 +221,20 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
                 yield f"{launched.name} does fewer {what} a program, or a run of its loops, than where it was checked"
 
 
-def _of_sectors(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
-    """What lay far apart for each lane where it was checked does not lie side by side, in fewer sectors.
-
-    Stores are held against the bytes touched; loads, of which a larger table is hit less often and one before a loop
-    counts less beside more rounds, loosely against stores.
+def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
+    """Lanes write no more than where it was checked, where masks may have hidden work in vain, and what lay far apart
+    for each of them does not lie side by side, in fewer sectors. Products are held against the reference's.
     """
     every = (launched, *checked)
+    filled, *known = [one.filled for one in every]
+    if SLACK * filled > max(known) and not launched.products:
+        yield f"{launched.name} writes with {filled:.1%} of its lanes; {max(known):.1%} where it was checked"
     stores, *known = [one.work[STORED] / (sum(one.wrote.values()) or 1.0) for one in every]
     if stores < SLACK * min(known):
         yield f"{launched.name} stores {stores:.3g} times what it touches; {min(known):.3g} where it was checked"
-    loads, *known = [one.work[LOADED] / one.work[STORED] if one.work[STORED] else 0.0 for one in every]
-    if loads < LANES * min(known):
-        yield f"{launched.name} loads {loads:.3g} bytes for each it stores; {min(known):.3g} where it was checked"
+    loads, *known = [one.unmasked(LOADED) / (one.filled or 1.0) for one in every]
+    if loads < BESIDE * min(known):
+        yield f"{launched.name} loads {loads:.3g} times its lanes; {min(known):.3g} where it was checked"
 
 
 def _adds_sheets(launched: Launched) -> bool:
@@ -262,8 +262,7 @@ def _as_often(launched: Launched, before: Launched, unit: str) -> bool:
     away from what is loaded and stored."""
     if len(launched.blocks) != len(before.blocks):
         return False
-    left = kept(before.blocks, launched.entered, launched.programs, before.entered, before.programs, unit)
-    if left < SLACK:
+    if launched.kept(before, unit) < SLACK:
         return False
     if unit == LOADED and _beside_stores(launched) < SLACK * min(1.0, _beside_stores(before)):
         return False

@@ -30,6 +30,9 @@ from ttir_executor.lower.plan import blocks_of
 from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
 
 LOADED, STORED = "bytes loaded", "bytes stored"
+WRITTEN = "bytes of lanes written"
+"""of stores of all kinds and atomics; in :class:`BlockWork` alone"""
+_WRITES = ("tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.atomic_rmw", "tt.atomic_cas")
 PRODUCTS = "products in "
 """what a unit does for ``tl.dot``; before the unit's name, in :class:`BlockWork` alone"""
 
@@ -60,6 +63,9 @@ def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
         for op in block.ops:
             if op.name in ("tt.load", "tt.store"):
                 work[LOADED if op.name == "tt.load" else STORED] += _nbytes(op)
+            if op.name in _WRITES:
+                value = op.operands[1].type
+                work[WRITTEN] += value.numel * elem_bytes(value.elem)
         parent = None if block.parent is None else _place(block.parent, place)
         found.append(BlockWork(parent, dict(work)))
     return tuple(found)
@@ -73,37 +79,6 @@ def _place(op: Op, place: Mapping[int, int]) -> int | None:
 def _nbytes(op: Op) -> int:
     pointer = op.operands[0].type
     return pointer.numel * elem_bytes(pointer.pointee or "i8")
-
-
-def asked(blocks: Sequence[BlockWork], entered: Mapping[int, float], unit: str) -> float:
-    """Bytes of all lanes of loads or stores, or operations, over all executions."""
-    return sum(block.work.get(unit, 0.0) * entered.get(number, 0.0) for number, block in enumerate(blocks))
-
-
-def kept(
-    blocks: Sequence[BlockWork],
-    here: Mapping[int, float],
-    programs_here: float,
-    there: Mapping[int, float],
-    programs_there: float,
-    unit: str,
-) -> float:
-    """The share of the work ``there`` that remains when each block runs as often as ``here`` for each run of its
-    enclosing block. A block that runs more often counts as once, so nothing makes up for a loop that runs less
-    often."""
-    left: list[float] = []
-    total = remaining = 0.0
-    for number, block in enumerate(blocks):
-        around_here = programs_here if block.parent is None else here.get(block.parent, 0.0)
-        around_there = programs_there if block.parent is None else there.get(block.parent, 0.0)
-        before = there.get(number, 0.0) / around_there if around_there else 0.0
-        now = here.get(number, 0.0) / around_here if around_here else 0.0
-        share = min(1.0, now / before) if before else 1.0
-        left.append(share if block.parent is None else share * left[block.parent])
-        amount = block.work.get(unit, 0.0) * there.get(number, 0.0)
-        total += amount
-        remaining += amount * left[number]
-    return remaining / total if total else 1.0
 
 
 SECTOR = 32
@@ -187,10 +162,39 @@ class Launched:
     alike: tuple[tuple[float, tuple[tuple[int, float], ...]], ...]
     """programs of like work, as in ``LaunchStats.classes``, of all launches"""
 
+    @property
+    def filled(self) -> float:
+        """Bytes touched by stores and atomics, each once, as a share of those of all their lanes."""
+        return sum(self.wrote.values()) / (self.asked(WRITTEN) or 1.0)
+
+    def asked(self, unit: str, entered: Mapping[int, float] | None = None) -> float:
+        """Bytes of all lanes of loads or stores, or operations, over all executions, or those of ``entered``."""
+        times = self.entered if entered is None else entered
+        return sum(block.work.get(unit, 0.0) * times.get(number, 0.0) for number, block in enumerate(self.blocks))
+
+    def runs_of(self, block: int, parent: int | None) -> float:
+        """Executions of a block for each of its enclosing one, or for each program."""
+        around = self.programs if parent is None else self.entered.get(parent, 0.0)
+        return self.entered.get(block, 0.0) / around if around else 0.0
+
+    def kept(self, of: Launched, unit: str) -> float:
+        """The share of another's work that remains when each block runs as often as here for each run of its enclosing
+        block. A block that runs more often counts as once, so nothing makes up for a loop that runs less often."""
+        left: list[float] = []
+        total = remaining = 0.0
+        for number, block in enumerate(of.blocks):
+            now, before = (one.runs_of(number, block.parent) for one in (self, of))
+            share = min(1.0, now / before) if before else 1.0
+            left.append(share if block.parent is None else share * left[block.parent])
+            amount = block.work.get(unit, 0.0) * of.entered.get(number, 0.0)
+            total += amount
+            remaining += amount * left[number]
+        return remaining / total if total else 1.0
+
     def most(self, unit: str) -> float:
         """The work of a program that does most, as a mean over those of its class: others may work in vain."""
-        whole = asked(self.blocks, self.entered, unit)
-        parts = [asked(self.blocks, dict(entered), unit) / count for count, entered in self.alike]
+        whole = self.asked(unit)
+        parts = [self.asked(unit, dict(entered)) / count for count, entered in self.alike]
         return self.work.get(unit, 0.0) * max(parts, default=0.0) / whole if whole else self.per_program(unit)
 
     def per_program(self, unit: str) -> float:
@@ -199,13 +203,13 @@ class Launched:
 
     def unmasked(self, unit: str) -> float:
         """Bytes loaded or stored, as a share of those of all lanes: 1 when masks keep nothing away."""
-        return self.work.get(unit, 0.0) / (asked(self.blocks, self.entered, unit) or 1.0)
+        return self.work.get(unit, 0.0) / (self.asked(unit) or 1.0)
 
     @property
     def products(self) -> dict[str, float]:
         """Operations for ``tl.dot``, by unit."""
         units = {unit for block in self.blocks for unit in block.work if unit.startswith(PRODUCTS)}
-        return {unit: asked(self.blocks, self.entered, unit) for unit in units}
+        return {unit: self.asked(unit) for unit in units}
 
     @property
     def words(self) -> str:
