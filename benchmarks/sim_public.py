@@ -134,7 +134,7 @@ def main() -> int:
             parser.error(f"{directory} is none of {', '.join(suite.name for suite in SUITES)}")
         items += chosen(suite, directory.resolve(), arguments.sample, arguments.match, arguments.rows)
     rows = survey(items, arguments.rows, arguments.limit, arguments.jobs)
-    text = page(rows, arguments.sample)
+    text = page(rows, arguments.sample, write=arguments.write)
     print(text)
     if arguments.write:
         PAGE.write_text(text, encoding="utf-8")
@@ -420,8 +420,8 @@ def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str,
     return ("assert" if "AssertionError" in message or message.startswith("assert ") else "error"), message
 
 
-def page(rows: list[Row], sample: int | None) -> str:
-    """The page of results."""
+def page(rows: list[Row], sample: int | None, *, write: bool) -> str:
+    """The page of results; with ``write``, the table of what did not pass is written, too."""
     rows = [{**row, **theirs(row)} for row in rows]
     suites = [suite.name for suite in SUITES if any(row["suite"] == suite.name for row in rows)]
     counts = {name: Counter(row["outcome"] for row in rows if row["suite"] == name) for name in suites}
@@ -451,7 +451,8 @@ def page(rows: list[Row], sample: int | None) -> str:
     lines += ["", *[f"- *{outcome}*: {OUTCOMES[outcome]}" for outcome in shown], ""]
     failed = [row for row in rows if row["outcome"] not in ("pass", "no test")]
     cells = [[row[key][:260] for key in ("name", "outcome", "why")] for row in failed]
-    link = write_table(PAGE.with_suffix(".csv"), [["what", "outcome", "why"], *cells])
+    table = [["what", "outcome", "why"], *cells]
+    link = write_table(PAGE.with_suffix(".csv"), table) if write else "\n".join(map(" | ".join, table))
     return "\n".join([*lines, "What did not pass, and why:", "", link, ""])
 
 

@@ -109,16 +109,19 @@ def test_a_failed_assertion_is_told_when_the_host_synchronises() -> None:
 
 
 @triton.jit
-def largest(out, x, BLOCK: tl.constexpr):
+def extremes(least, most, x, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    out.atomic_max([0, 0], tl.load(x + at[:, None] * BLOCK + at[None]))
+    value = tl.load(x + at[:, None] * BLOCK + at[None])
+    least.atomic_min([0, 0], value)
+    most.atomic_max([0, 0], value)
 
 
-def test_what_a_descriptor_cannot_do_here_is_named() -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_extremes_of_halves_through_descriptors(dtype: torch.dtype) -> None:
     with sim.device("h100"):
-        x = torch.randn(16, 16, device="cuda", dtype=torch.bfloat16)
-        with pytest.raises(UnsupportedOp, match="atomic_max of bf16"):
-            largest[(1,)](TensorDescriptor.from_tensor(torch.zeros_like(x), [16, 16]), x, 16)
+        x, out = torch.randn(16, 16, dtype=dtype), torch.zeros(2, 16, 16, dtype=dtype, device="cuda")
+        extremes[(3,)](*[TensorDescriptor.from_tensor(part, [16, 16]) for part in out], x.cuda(), 16)
+        assert torch.equal(out.cpu(), torch.stack([x.clamp(max=0), x.clamp(min=0)]))
 
 
 # ---- PyTorch's

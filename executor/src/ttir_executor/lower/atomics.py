@@ -126,6 +126,8 @@ def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Typ
         return round_to(e, e.bin("fadd", ty, old, lane), pointee.elem, 1)
     if kind in ("exch", "xchg"):
         return lane
+    if pointee.is_float and kind in ("and", "or"):  # how the front end writes a descriptor's min and max of halves
+        return e.call(f"llvm.{'minnum' if kind == 'and' else 'maxnum'}.{ty}", ty, (ty, old), (ty, lane))
     if kind in ("add", "and", "or", "xor"):
         return e.bin(kind, ty, old, lane)
     if kind in ("max", "min", "umax", "umin") and not pointee.is_float:

@@ -84,9 +84,17 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     except Exception as error:
         filter_traceback(error)  # users see their own lines, as Triton shows them
         raise
+    made = str(module)
+    lowered = _HALF_EXTREMES.sub(lambda found: f"tt.descriptor_reduce {'and' if found[1] == 'min' else 'or'}", made)
+    if lowered != made:
+        return _inlined(lowered, context)
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
+
+
+_HALF_EXTREMES = re.compile(r"tt\.descriptor_reduce (min|max)\b(?=[^\n]*xb?f16>)")
+"""what Triton's rewriting to pointers has no atomic operation for; "and" and "or" of floating numbers stand for it"""
 
 
 class _TextSource:
@@ -261,16 +269,9 @@ def _run_passes(module: Any) -> None:
     passes.common.add_symbol_dce(manager)
     passes.ttir.add_loop_unroll(manager)
     try:
-        try:
-            manager.run(module, "make_ttir")
-        except TypeError:
-            manager.run(module)  # before Triton 3.6
-    except RuntimeError as error:
-        halves = re.search(r"tt\.descriptor_reduce (min|max)\b[^\n]*x(f16|bf16)>", str(module))
-        if halves is None:
-            raise
-        what = f"atomic_{halves[1]} of {halves[2]} through a tensor descriptor"
-        raise UnsupportedOp(f"{what} is not offered on the simulated device") from error
+        manager.run(module, "make_ttir")
+    except TypeError:
+        manager.run(module)  # before Triton 3.6
 
 
 class _DescriptorWatch:
