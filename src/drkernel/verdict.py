@@ -273,7 +273,7 @@ class Exactness(Config):
     ignored: tuple[str, ...] = Field(
         (), description="inputs and weights that the answer, but not the reference's, ignores"
     )
-    why: str | None = Field(None, description="why it is open")
+    why: str | None = Field(None, description="why it is open; what is not equal where it is proved")
     seconds: float = 0.0
 
 

@@ -162,7 +162,8 @@ def _exactness(verdict: Verdict) -> str:
     if found is None:
         return ""
     if found.outcome == "proved":
-        return f"proved equal to the reference in {found.elements:,} elements, precision apart"
+        but = f", {found.why}" if found.why else ""
+        return f"proved equal to the reference in {found.elements:,} elements, precision apart{but}"
     if found.outcome == "differs" and not found.differ:
         return f"not what was asked: the answer does not follow {', '.join(found.ignored)}"
     if found.outcome == "differs":

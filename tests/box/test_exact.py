@@ -10,6 +10,7 @@ PROVED = (
     "exact_small_residual_by_tanh",
     "exact_tanh_gelu_by_sigmoid",
     "softmax_online",
+    "exact_softmax_guarded",
     "exact_large_residual_by_size",
     "exact_large_residual_counts_calls",
     "linear_gelu_packed_by_version",  # in an earlier call
@@ -141,6 +142,33 @@ def test_bounds_that_are_the_default_are_bounds(gym):
     reference += "def get_inputs():\n    return [torch.randn(64, 128)]\n"
     verdict = gym.grade(Task(id="clipped", reference=reference), CLIPPED, timing=False)
     assert verdict.is_correct and verdict.exactness.outcome == "proved", verdict.exactness
+
+
+SMALL_PART_OF_X = """
+import torch, triton, triton.language as tl
+@triton.jit
+def add_kernel(x_ptr, b_ptr, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = PART
+    tl.store(out + at, tl.erf(tl.load(b_ptr + at, at < n)) + 1e-5 * x, at < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x, b):
+        out = torch.empty_like(x)
+        add_kernel[(triton.cdiv(x.numel(), 1024),)](x, b, out, x.numel(), BLOCK=1024)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "ignored"), [("tl.load(x_ptr + at, at < n).to(tl.float16).to(tl.float32)", ()), ("0.0", ("x",))]
+)
+def test_where_tf32_is_asked_a_small_part_is_made_no_larger_than_fp16_reaches(gym, part, ignored):
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, b):\n"
+    reference += "        return torch.erf(b) + 1e-5 * x\n"
+    reference += "def get_inputs():\n    return [torch.randn(64, 128), torch.randn(64, 128)]\n"
+    task = Task(id="small_part", reference=reference, precision="tf32", distribution="fixed")
+    verdict = gym.grade(task, SMALL_PART_OF_X.replace("PART", part), timing=False)
+    assert verdict.is_correct and verdict.exactness.ignored == ignored
 
 
 def test_a_constant_is_no_achievement(gym):

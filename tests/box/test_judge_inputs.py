@@ -3,6 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named, task_named
+from drkernel.gym.judge import other_calls
 from drkernel.task import Task
 
 REFERENCE = """
@@ -166,6 +167,16 @@ def test_a_size_that_is_written_down_is_noted_or_checked_as_the_task_says(gym, c
     assert verdict.status == status, verdict
     assert kinds(verdict).get("hard_coded_shape") == {"noted": "note", "fixed": None, "free": "bug"}[terms]
     assert (verdict.speedup is not None) is True
+
+
+@pytest.mark.parametrize(("terms", "status"), [("noted", "correct"), ("free", "incorrect")])
+def test_a_size_at_which_no_answer_comes_in_time_is_not_called_wrong_unless_asked_for(gym, monkeypatch, terms, status):
+    monkeypatch.setattr(other_calls, "SECONDS", 0.5)
+    sized = {"top": "ROWS = 8", "inputs": "torch.randn(ROWS, 64)"}
+    waits = "while x.numel() != 512: pass\n        out = torch.empty_like(x); axpy(x, x, out, 1.0); return out"
+    verdict = graded(gym, "return x * 2", waits, shapes=terms, **sized)
+    assert verdict.status == status, verdict
+    assert kinds(verdict).get("hard_coded_shape") == {"noted": None, "free": "bug"}[terms]
 
 
 BATCH_NORM = {

@@ -249,9 +249,10 @@ def flatten_outputs(value: Any) -> list[RawOutput]:
 class OracleMaker:
     """Makes oracles for one module with fixed weights; double copies of the module are reused between calls."""
 
-    def __init__(self, model: nn.Module, precision: Precision, seed: int = 0) -> None:
+    def __init__(self, model: nn.Module, precision: Precision, seed: int = 0, stretch: float = 1) -> None:
+        """``stretch``: how often the usual amount operands are jittered by."""
         self.precision, self._model = precision, model
-        self._amount = JITTER_UNITS[precision] * unit_roundoff(precision)
+        self._amount = stretch * JITTER_UNITS[precision] * unit_roundoff(precision)
         self._seed = seed
         double = promoted_copy(model)
         shaken = jittered_copy(double, self._amount, torch.Generator().manual_seed(seed))
@@ -311,12 +312,16 @@ class OracleMaker:
         return _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
 
     def _wider(self, oracle: Oracle, inputs: Sequence[Any], draw: int) -> Oracle:
-        outputs = list(oracle.outputs)
-        for place, leaf in enumerate(OracleMaker(self._model, self.precision, self._seed + draw)._shaken(inputs, [])):
+        # jittered by as much as noise counts: just beyond the edge of a clamp the usual amount seldom shows any
+        outputs, stretch = list(oracle.outputs), _RULES[self.precision].noise_factor
+        further = OracleMaker(self._model, self.precision, self._seed + draw, stretch)
+        for place, leaf in enumerate(further._shaken(inputs, [])):
             one = outputs[place]
-            if one.noise is not None:
-                off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0)
-                outputs[place] = replace(one, noise=one.noise.maximum(off))
+            if one.noise is not None and one.stable is not None:
+                off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0).div_(stretch)
+                stable = one.stable & (off <= unstable_beyond(self.precision) * one.scale)
+                regular = one.regular and bool(stable.all())
+                outputs[place] = replace(one, noise=one.noise.maximum(off), stable=stable, regular=regular)
         return replace(oracle, outputs=tuple(outputs))
 
     def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:

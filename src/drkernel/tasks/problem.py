@@ -132,7 +132,8 @@ def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor 
     elif len(kinds) == 2:
         if tensor.numel() < FEWEST:  # offsets or sizes rather than a mask
             return None
-        changed = _redrawn(flat, generator)
+        drawn = flat[torch.randperm(flat.numel(), generator=generator)]
+        changed = torch.where(torch.rand(flat.shape, generator=generator) < CHANGED, drawn, flat)
     elif tensor.is_floating_point() or tensor.is_complex() or len(kinds) < 2:
         return None
     else:
@@ -143,11 +144,6 @@ def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor 
     if torch.equal(rows, tensor):
         return None
     return torch.empty_like(tensor).copy_(rows)
-
-
-def _redrawn(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    drawn = flat[torch.randperm(flat.numel(), generator=generator)]
-    return torch.where(torch.rand(flat.shape, generator=generator) < CHANGED, drawn, flat)
 
 
 def _keep_rows_alive(rows: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
@@ -188,7 +184,8 @@ def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int,
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if sum(value.numel() for value in tensors) > TRIED_ELEMENTS:
         return {}
-    places = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor) and _is_mixed(value)]
+    many = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor) and value.dim() > 1]
+    places = [place for place in many if role_of(inputs[place]) not in ("fixed", "simplex", "scale_only")]
     found = {}
     try:
         outputs = maker.run(inputs) if places else []
@@ -199,11 +196,6 @@ def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int,
     except Exception:  # a reference may refuse mixtures of two of its draws with any exception
         return {}
     return found
-
-
-def _is_mixed(tensor: torch.Tensor) -> bool:
-    """Whether slices of this input may differ, as it is or widened."""
-    return tensor.dim() > 1 and role_of(tensor) not in ("fixed", "simplex", "scale_only")
 
 
 def _axes(

@@ -179,7 +179,8 @@ class _Search:
         self.weights_stay = True
         self._in_turn(shared, LEAST)
         self._in_balance([knob for knob in parallel if knob not in shared], LEAST_TILE)
-        self._in_turn(first, LEAST_TILE if self._reduces_to_nothing() else LEAST)
+        # rows of an output of one fixed size (a loss) are the terms of a sum
+        self._in_turn(first, LEAST if any(knob.outputs for knob in self.sized.knobs.values()) else LEAST_TILE)
         self._in_balance([knob for knob in inputs if knob not in first], LEAST_TILE)
         before = self.values, self.cost
         self.weights_stay = False
@@ -306,10 +307,6 @@ class _Search:
         """Whether it is an axis of every input, small ones aside: a batch, not one side of a product."""
         elements = [value.numel() if hasattr(value, "numel") else 0 for value in self.sized.inputs]
         return {n for n, count in enumerate(elements) if 16 * count >= max(elements)} <= {n for n, _ in knob.axes}
-
-    def _reduces_to_nothing(self) -> bool:
-        """Whether the output has one fixed size (a loss), so that rows are the terms of a sum."""
-        return not any(knob.outputs for knob in self.sized.knobs.values())
 
 
 def _is_choice(knob: Knob) -> bool:

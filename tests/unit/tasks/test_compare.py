@@ -131,6 +131,20 @@ def test_the_few_large_elements_of_an_output_may_be_products_in_tf32_and_not_in_
     assert compare(multiplied(lambda t: t.bfloat16().float()), oracle, tolerance_for("tf32")).passed_calls == 0
 
 
+def test_a_product_in_tf32_may_cross_the_edge_of_a_clamp_where_no_single_run_shows_noise():
+    def clamped(a, b):
+        return (a @ b).clamp(-1, 1)
+
+    for seed in range(3):
+        chances = torch.Generator().manual_seed(seed)
+        x, w = 100 * torch.randn(256, 64, generator=chances), torch.randn(64, 512, generator=chances)
+        oracle = make_oracle(Function(clamped), [x, w], "tf32")
+        answer = clamped(cut_to_tf32(x), cut_to_tf32(w))
+        assert compare([answer], oracle, tolerance_for("tf32")).passed_calls == 1
+        answer[3] = clamped(x[3, :-1], w[:-1])  # a term is left out of one row
+        assert compare([answer], oracle, tolerance_for("tf32")).passed_calls == 0
+
+
 def truncated(x):
     return (x.view(torch.int32) & ~0xFFFF).view(torch.float32)
 

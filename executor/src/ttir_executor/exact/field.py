@@ -101,6 +101,8 @@ class Field:
         self._key = dice.randbytes(16)
         self.reasons: Counter[str] = Counter()
         """what made values undefined or inequality meaningless: name of the operation -> times"""
+        self.least = 0.0
+        """constants below are zero, except for those that appeared before it was set"""
         self._constants: dict[tuple[float, int], FieldConstant] = {}
         self._symbols: dict[float, FieldConstant] = {}
         self.ln2 = FieldConstant(self._symbol("ln2", self.p), float(log_of_2))
@@ -187,7 +189,7 @@ class Field:
         """A constant of a program that was rounded to a type of ``bits`` bits."""
         key = (float(value), bits)
         if key not in self._constants:
-            found = self.explained(float(value), bits)
+            found = self.explained(0.0 if abs(value) < self.least else float(value), bits)
             if found is None:
                 found = self._of_symbols(abs(value), ROUNDING[bits])
                 found = self._negative(found) if value < 0 else found

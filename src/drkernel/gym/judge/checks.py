@@ -319,7 +319,7 @@ class Checker:
 
     def _check_sharing(self, checked: Checked) -> None:
         """Require that outputs have memory of their own, unless the reference's do not."""
-        inputs = {place: self.session.region(h) for place, h in enumerate(checked.result.arguments) if _is_handle(h)}
+        inputs = {place: self.session.region(h) for place, h in enumerate(checked.result.arguments) if type(h) is int}
         known = {place: region for place, region in inputs.items() if region is not None}
         for output, kind, other in sorted(shared([_region(out) for out in checked.result.outputs], known)):
             if (output, kind, other) not in checked.case.oracle.shared:
@@ -415,10 +415,6 @@ MAX_ROUNDING_ERROR = 0.03
 def arguments_of(inputs: list[Any]) -> list[Any]:
     """``inputs`` as :meth:`Session.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
-
-
-def _is_handle(argument: Any) -> bool:
-    return isinstance(argument, int) and not isinstance(argument, bool)
 
 
 def _region(output: Output) -> TensorMemory | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import Checked, Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
+from drkernel.gym.judge.checks import Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
 from drkernel.gym.session.protocol import SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
@@ -58,9 +58,16 @@ def make_other_calls(checker: Checker) -> None:
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
+            if error.kind == "timeout" and not asked:
+                continue  # not known to be wrong
             wrong = (HOW[kind], _in_words(error))
-        if wrong is not None:
-            _tell(checker, last, kind, asked, *wrong)
+        if wrong is None:
+            continue
+        finding = show.other_call(kind, asked, *wrong)
+        if asked:
+            checker.fail(last, finding)
+        else:
+            checker.findings.append(finding)
 
 
 def launched_in_one_mode(checker: Checker) -> Finding | None:
@@ -109,14 +116,6 @@ HOW = {
 }
 
 
-def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, message: str | None) -> None:
-    finding = show.other_call(kind, asked, what, message)
-    if asked:
-        checker.fail(last, finding)
-    else:
-        checker.findings.append(finding)
-
-
 def wrong_answer(checker: Checker, call: ReferenceCall) -> str | None:
     """Return what is wrong with the answer to a call; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * bytes_of_outputs(call.oracle))
@@ -153,7 +152,7 @@ def _other_size(checker: Checker) -> tuple[str, str | None] | None:
     try:
         message = wrong_answer(checker, call)
     except SessionError as error:
-        if error.kind in ("infra_error", "tampering"):
+        if error.kind in ("infra_error", "tampering", "timeout"):
             raise
         message = _in_words(error)
     return None if message is None else (what, message)
