@@ -60,6 +60,27 @@ def test_masked_lanes_ask_for_nothing():
     assert lines[PLAIN].bytes_used == lines[PLAIN].bytes_asked == 4000
 
 
+FOUR_BITS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def product(x, scale, out):
+    at, half, two = tl.arange(0, 64), tl.arange(0, 32), tl.arange(0, 2)
+    left, right = tl.load(x + at[:, None] * 32 + half), tl.load(x + half[:, None] * 64 + at)
+    scales = tl.load(scale + at[:, None] * 2 + two)
+    tl.store(out + at[:, None] * 64 + at, tl.dot_scaled(left, scales, "e2m1", right, scales, "e2m1"))
+
+x, scale = (torch.zeros(64, n, dtype=torch.uint8, device="cuda") for n in (32, 2))
+product[(1,)](x, scale, torch.empty(64, 64, device="cuda"))
+"""
+
+
+def test_products_of_four_bits_are_told_on_cards_without_their_unit(tmp_path):
+    script = tmp_path / "four_bits.py"
+    script.write_text(FOUR_BITS)
+    assert {run_script(script, gpu=gpu).kernels[0].detail.unit for gpu in ("a100", "h100")} == {"tensor_fp4"}
+
+
 def test_what_less_of_a_line_would_save_comes_from_the_model(tmp_path):
     """A transposed read asks for eight times the sectors: without them the launch is faster, and the page says so."""
     script = tmp_path / "transposed.py"

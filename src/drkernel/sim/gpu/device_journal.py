@@ -20,7 +20,7 @@ from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.operators import operator_cost, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
-from drkernel.sim.cost.roofline import unit_rate
+from drkernel.sim.cost.roofline import peak_of
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -359,7 +359,7 @@ def detail_of(entry: LaunchEntry, cost: CostEstimate, spec: GPUSpec) -> LaunchDe
         shared_bytes=shared,
         dram_bytes=cost.dram_bytes,
         operations=cost.total_flops,
-        unit=max(flops, key=lambda unit: flops[unit] / unit_rate(unit, spec), default="fp32"),
+        unit=max(flops, key=lambda unit: flops[unit] / peak_of(unit, spec), default="fp32"),
         lines=lines,
     )
 
