@@ -3,6 +3,8 @@
 import pytest
 
 from drkernel.sim.cost.instructions import instructions
+from drkernel.sim.cost.kernel_profile import lane_instructions, profile_of
+from ttir_executor.lower.layouts import layouts_of
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
 
@@ -41,3 +43,36 @@ def test_a_known_whole_power_is_a_few_products(power: int, compiled: int) -> Non
 def test_a_rounding_to_whole_numbers_is_a_conversion() -> None:
     assert of("__nv_llrintf", "i64") == 2 and of("__nv_float2int_rn", "i32") == 1
     assert of("__nv_float_as_int", "i32") == 0
+
+
+SCAN = """
+module {{
+  tt.func public @kernel(%p: !tt.ptr<f32>) {{
+    %at = tt.make_range {{end = {length} : i32, start = 0 : i32}} : tensor<{length}xi32>
+    %all = tt.splat %p : !tt.ptr<f32> -> tensor<{length}x!tt.ptr<f32>>
+    %where = tt.addptr %all, %at : tensor<{length}x!tt.ptr<f32>>, tensor<{length}xi32>
+    %x = tt.load %where : tensor<{length}x!tt.ptr<f32>>
+    %y = "tt.scan"(%x) <{{axis = 0 : i32, reverse = false}}> ({{
+    ^bb0(%a: f32, %b: f32):
+      %c = arith.addf %a, %b : f32
+      tt.scan.return %c : f32
+    }}) : (tensor<{length}xf32>) -> tensor<{length}xf32>
+    tt.store %where, %y : tensor<{length}x!tt.ptr<f32>>
+    tt.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("length", "compiled"), [(256, 45), (1024, 85), (4096, 292)])
+def test_every_run_of_neighbours_of_a_scan_is_exchanged(length: int, compiled: int) -> None:
+    """``compiled``: what the PTX for sm_90 of four warps has a thread, beyond that of a copy (Triton 3.7)."""
+    function = parse_ttir(SCAN.format(length=length))
+    (op,) = [op for op in walk(function.body) if op.name == "tt.scan"]
+    counted = sum(numel * count / 128 for _, numel, count, _ in lane_instructions(op, layouts_of(function)))
+    assert 0.55 * compiled < counted <= compiled
+
+
+def test_a_scan_that_a_warp_does_alone_needs_no_barrier() -> None:
+    small, large = (profile_of(parse_ttir(SCAN.format(length=length))).blocks[0] for length in (32, 1024))
+    assert small.reductions < large.reductions == 1

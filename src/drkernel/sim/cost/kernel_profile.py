@@ -21,6 +21,8 @@ from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 COMBINES = frozenset({"tt.reduce", "tt.scan"})
+USUAL_WARPS = 4
+"""What a program is assumed to have where its text decides what it does."""
 _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
 _UNROLLED_OPERATIONS = 64
@@ -33,6 +35,8 @@ _ADDRESSES_SHARE = 0.25
 """arithmetic of addresses that is done once for a vector access, of what each element would take"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
+_ONE_WARP = 0.5
+"""the same for one that a warp does alone: five shuffles"""
 
 Lanes = tuple[str, int, float, Tile | None]
 """(unit, elements of the block value, instructions for each element, tile that it is spread along); a scalar has one
@@ -88,7 +92,7 @@ class BlockProfile:
     levels: tuple[float, ...] = ()
     """bytes of the loads at each level: loads of one level overlap, each level waits for the one before"""
     reductions: float = 0.0
-    """reductions and scans on the longest chain, in such that go through shuffles and shared memory"""
+    """reductions and scans, in such that go through shuffles and shared memory: barriers keep them one after another"""
     depth: float = 0.0
     """instructions on the longest chain of dependent element-wise operations"""
     dots: tuple[Dot, ...] = ()
@@ -130,13 +134,10 @@ class _Reach:
     """The distance of a value from the beginning of its block."""
 
     level: int = 0
-    reductions: float = 0.0
     depth: float = 0.0
 
     def beside(self, other: _Reach) -> _Reach:
-        return _Reach(
-            max(self.level, other.level), max(self.reductions, other.reductions), max(self.depth, other.depth)
-        )
+        return _Reach(max(self.level, other.level), max(self.depth, other.depth))
 
 
 def profile_of(function: Function) -> KernelProfile:
@@ -202,7 +203,11 @@ def _vector(op: Op) -> int:
 
 
 def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
-    """Every element is combined once in its thread; then lanes and warps exchange what is left."""
+    """Every element is combined once in its thread; then lanes and warps exchange what is left.
+
+    A scan exchanges for every run of neighbours that a thread holds, goes through what the warps before have of it, and
+    combines every element once more (``ScanOpToLLVM`` of Triton).
+    """
     inner: Counter[str] = Counter()
     for each, times in repeated(op.regions[0]):
         if each.results:
@@ -214,11 +219,13 @@ def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
     axis = (source.shape or (1,))[int(op.attrs.get("axis", "0"))]
     rows = source.numel // max(1, axis)
     across = _lanes_along(op)
-    exchanged = max(1, rows * across)
-    steps = float(across.bit_length() - 1) * len(op.operands)
-    lanes += [("int", exchanged, 2.0 * steps)] + [(unit, exchanged, steps * count) for unit, count in inner.items()]
+    exchanged, steps, others = max(1, rows * across), float(across.bit_length() - 1), 0.0
     if op.name == "tt.scan":
-        lanes += [(unit, source.numel, float(count)) for unit, count in inner.items()]
+        lanes += lanes
+        held, _, warps = spread(rows, axis, elem_bytes(source.elem), USUAL_WARPS) if _axis_is_last(op) else (1, 1, 1)
+        exchanged, others = source.numel // held, float(warps)
+    moved = (2.0 * steps + others) * len(op.operands)
+    lanes += [("int", exchanged, moved)] + [(unit, exchanged, (steps + others) * n) for unit, n in inner.items()]
     return lanes
 
 
@@ -235,6 +242,24 @@ def _lanes_along(op: Op) -> int:
     last = min(32, max(1, shape[-1] * elem_bytes(source.elem) // VECTOR_BYTES))
     along = last if _axis_is_last(op) else min(32 // last, shape[int(op.attrs.get("axis", "0"))])
     return 1 << (max(1, along).bit_length() - 1)
+
+
+def _exchange(op: Op) -> float:
+    """The share of a whole exchange between lanes and warps that a reduction or scan needs."""
+    if not _axis_is_last(op):
+        return 1.0
+    if _is_product(op.operands[0]):
+        return _WITHIN_WARP
+    source = op.operands[0].type
+    axis = (source.shape or (1,))[-1]
+    return 1.0 if spread(source.numel // axis, axis, elem_bytes(source.elem), USUAL_WARPS)[2] > 1 else _ONE_WARP
+
+
+def spread(rows: int, columns: int, item: int, num_warps: int) -> tuple[int, int, int]:
+    """Neighbours, lanes and warps along the columns of a block of elements of ``item`` bytes, as Triton places them."""
+    held = max(1, min(VECTOR_BYTES // item, rows * columns // (32 * num_warps)))
+    lanes = max(1, min(32, columns // held))
+    return held, lanes, max(1, min(num_warps, columns // (held * lanes)))
 
 
 def _across_rows(op: Op) -> list[tuple[int, int, int]]:
@@ -308,7 +333,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> Bl
         unrolled=not pipelined and _unrolled(block),
         around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
-        reductions=last.reductions,
+        reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES),
         depth=last.depth,
         across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
         dots=tuple(dots),
@@ -355,19 +380,16 @@ def _after(op: Op, before: _Reach, levels: list[float], floor: int) -> tuple[_Re
         while len(levels) <= level:
             levels.append(0.0)
         levels[level] += _nbytes(op)
-        after = _Reach(level + 1, before.reductions, before.depth)
+        after = _Reach(level + 1, before.depth)
         return after, max(floor, level + 1) if op.name != "tt.load" else floor
     if op.name in ("tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
         return before, max(floor, before.level)  # issued in order: what follows waits for what is stored
     if op.name in _NESTS or op.name in _ORDERS:
-        return _Reach(len(levels), before.reductions, before.depth), len(levels)
-    if op.name in COMBINES:
-        whole = _WITHIN_WARP if _is_product(op.operands[0]) and _axis_is_last(op) else 1.0
-        return _Reach(before.level, before.reductions + whole, before.depth), floor
-    if not op.results:
+        return _Reach(len(levels), before.depth), len(levels)
+    if op.name in COMBINES or not op.results:
         return before, floor
     depth = sum(instructions(op).values()) if not op.name.startswith("tt.dot") else 0.0
-    return _Reach(before.level, before.reductions, before.depth + depth), floor
+    return _Reach(before.level, before.depth + depth), floor
 
 
 def _vector_of(op: Op) -> float:

@@ -23,7 +23,7 @@ from drkernel.sim.cost.caches import (
     past_l1,
     stored_elements,
 )
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, spread
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, rereads_missing, unit_rate
@@ -517,9 +517,7 @@ def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
     columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
     warps: all 32 lanes in one bank, by their machine code).
     """
-    held = max(1, min(16 // item, rows * columns // (32 * num_warps)))
-    lanes = max(1, min(32, columns // held))
-    beside = max(1, min(num_warps, columns // (held * lanes)))
+    held, lanes, beside = spread(rows, columns, item, num_warps)
     along = max(1, min(num_warps // beside, rows * lanes // 32))
     if along == 1:
         return 0.0
