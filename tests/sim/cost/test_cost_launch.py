@@ -37,7 +37,7 @@ class Counts:
     own_passes: float = 1.0
     rounds: float = 1.0
     """times that every program enters the block"""
-    classes = ()
+    classes: tuple[tuple[float, tuple[tuple[int, float], ...]], ...] = ()
     parts = ()
 
     @property
@@ -355,3 +355,12 @@ def test_a_warp_that_stores_to_thirty_two_places_pays_for_each() -> None:
     assert by_tiles.store_sectors == 64 * 64 / 8 and by_elements.store_sectors == 64 * 64  # of each warp, in each row
     assert by_tiles.load_sectors == by_elements.load_sectors == 64 * 64 / 8
     assert reshaped == pytest.approx(tiles) and 1.5 * tiles < elements
+
+
+def test_a_longest_program_shares_its_sm_with_others_that_find_a_slot_at_once() -> None:
+    """Halves of a grid that do eight and no rounds, where two programs fit an SM: no SM has the mean."""
+    programs = 2 * H100.sm_count
+    counts = Counts(programs, (), 0.0, 0.0, {"fp32": programs * 1e7}, rounds=4.0)
+    unlike = replace(counts, classes=((programs / 2, ((0, programs * 4.0),)), (programs / 2, ())))
+    alike, crowded = (seconds(each, 8, profile=plain(counts), shared_bytes=100_000) for each in (counts, unlike))
+    assert crowded > 1.4 * alike

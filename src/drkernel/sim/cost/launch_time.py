@@ -126,11 +126,14 @@ class LaunchShape:
         """Seconds of the busiest SM, where executions of blocks keep one SM busy for ``seconds``.
 
         Each resource is spread by its own work: were it a share of all work by time, a program that waits longer would
-        take away from what the others compute.
+        take away from what the others compute. Programs that find a slot at once stay where they are: one of the
+        longest has others beside it, however long these are.
         """
         together = seconds(self.executed) / self.sms
         each = Spread.of((count, seconds(executed) / count) for count, executed in self.classes)
-        return max(together, each.longest(self._on_busiest))
+        at_once = min(1.0, self.sms * self.resident / self.programs)
+        beside = together + at_once * (each.classes[0][1] - each.seconds / self.programs)
+        return max(together, each.longest(self._on_busiest), beside if self.programs >= self.sms else 0.0)
 
     @property
     def schedulers(self) -> float:
