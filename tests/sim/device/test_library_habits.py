@@ -148,6 +148,12 @@ def test_writing_through_gaps_leaves_the_gaps_unwritten() -> None:
         assert out.isnan().tolist() == [False, True, True, True]  # and hold what fresh memory holds
 
 
+def test_empty_slices_of_memory_that_nothing_wrote_are_read() -> None:
+    with sim.device("h100") as device:
+        rows = torch.empty(4, 8, device="cuda")
+        assert (rows[2, :0] + 1).sum().item() == 0.0 and not device.findings
+
+
 def test_operators_that_libraries_call() -> None:
     with sim.device("h100"):
         a = torch.eye(3) * 4 + torch.rand(3, 3)

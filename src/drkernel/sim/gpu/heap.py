@@ -351,7 +351,7 @@ class DeviceHeap:
         allocation = self.memory.find(held.base) if held.nbytes else None
         if allocation is None or allocation.initialized is None:
             return None
-        begin = held.spec.address - held.base
+        begin = held.spec.offset * held.spec.dtype.itemsize
         item = held.spec.dtype.itemsize
         missing = (_shadow(allocation.initialized, held) == 0).any(-1)
         count = int(missing.sum())
@@ -434,7 +434,7 @@ def _shadow(initialized: np.ndarray, held: Held) -> torch.Tensor:
     """The part of a storage's shadow that belongs to a tensor's elements: [*shape, bytes of an element]."""
     spec, item = held.spec, held.spec.dtype.itemsize
     strides = (*(step * item for step in spec.stride), 1)
-    return torch.from_numpy(initialized).as_strided((*spec.shape, item), strides, spec.address - held.base)
+    return torch.from_numpy(initialized).as_strided((*spec.shape, item), strides, spec.offset * item)
 
 
 def extent_of(spec: TensorSpec) -> tuple[int, int]:
