@@ -5,8 +5,6 @@ similar, values are frozen, and :func:`load_config` reads YAML plus ``key.sub=va
 line and a test therefore build the same object.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping

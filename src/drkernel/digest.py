@@ -2,8 +2,6 @@
 it.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator

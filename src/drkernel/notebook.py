@@ -4,8 +4,6 @@ Verdicts, profiles and reports show themselves in Jupyter once this module is lo
 torch, only when one of the two is used.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A task is a reference PyTorch module in KernelBench's format, as source text: a 
 same constructor and ``forward``. Sizes are module-level constants; a *size profile* overrides them by name.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Literal
 

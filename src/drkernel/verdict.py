@@ -4,8 +4,6 @@ The gym returns these records, the store keeps them, rewards read them and repor
 are frozen, refuse unknown fields, and round-trip through JSON.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal
 

@@ -55,7 +55,6 @@ FLOORS = {
         "judge",
         "pools",
         "explain",
-        "extract",
         "kernelgym",
         "feedback",
         "doctor",

@@ -1,7 +1,5 @@
 """The allocations of a simulated device, with the shadow state that the sanitizer keeps."""
 
-from __future__ import annotations
-
 import bisect
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Kernels on numpy arrays: ``run(text, grid, arguments)``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

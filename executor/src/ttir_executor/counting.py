@@ -1,7 +1,5 @@
 """Sums over the marks of a launch: passes over a program's own data, updates of one address, what accesses ask."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ The executor asks the cache in use before it compiles. It keeps none by itself: 
 say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol

@@ -13,8 +13,6 @@ its own. One of them runs until its next synchronising access, where a secret dr
 can thus wait for a later one. Nothing runs in parallel, so counts and memory stay exact.
 """
 
-from __future__ import annotations
-
 import bisect
 import ctypes
 import math

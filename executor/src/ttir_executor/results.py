@@ -1,7 +1,5 @@
 """The results of a launch: findings of the sanitizers, exact counts, printed lines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Stops native code on request: a signal is noticed by Python only when a launch returns, which may take minutes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

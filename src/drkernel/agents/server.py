@@ -1,7 +1,5 @@
 """Tools for coding agents, and the Model Context Protocol server that offers them."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

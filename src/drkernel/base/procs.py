@@ -1,7 +1,5 @@
 """A process of our own that answers questions: started at first use, replaced when it dies or hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ Each command is a module in this package (parse, call, print) that is imported o
 one with a single command is mounted as that command, one with several as a group.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

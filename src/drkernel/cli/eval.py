@@ -1,7 +1,5 @@
 """``drkernel eval REFERENCE CANDIDATE``: grade one candidate."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Commands on finished runs: ``drkernel compare``, ``drkernel export``, ``drkernel report``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

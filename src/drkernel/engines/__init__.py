@@ -9,8 +9,6 @@ A plug-in of the recipe may register its own::
         return 0
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from drkernel.registry import Registry

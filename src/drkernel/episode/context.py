@@ -9,8 +9,6 @@ A policy is a pure function of the turns made so far, so a conversation that is 
 the same turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol

@@ -5,8 +5,6 @@ figures are comparable. Everything is a pure function of :class:`TurnOutcome` ro
 samples it has: its value is the mean over its samples, and intervals resample tasks.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ all. Each device declares this in :attr:`Device.observes`, and :func:`unchecked`
 verdict on that device must do without.
 """
 
-from __future__ import annotations
-
 import fcntl
 import glob
 import os

@@ -6,8 +6,6 @@ Each row is one question of the first day on a card, answered by the machinery t
 ``cuda:N`` as every candidate has them. What a row proves is in docs/gpu.md.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.util

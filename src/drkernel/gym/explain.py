@@ -4,8 +4,6 @@ The judge's findings carry the evidence of one case; these texts describe the ki
 experiments behind them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from drkernel.config import did_you_mean

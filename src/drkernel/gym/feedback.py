@@ -5,8 +5,6 @@ the condemning finding, or the time per kernel and the operators that still run 
 characters. They reveal one expected value at most (the worst element's), and no seed, because verdicts contain none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

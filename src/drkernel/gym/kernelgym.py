@@ -1,7 +1,5 @@
 """A verdict under the names of KernelGYM: what its server answers, and what its models read after an answer."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Where modelled time goes: the hottest lines, the roofline, each kernel's source with shares by line, its limits."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """A benchmark run as one self-contained HTML page: how good the model is, turn by turn and task by task."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several runs on one page: a leaderboard, their curves on common charts, and what differs from the first run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A page's own policy admits that script by its hash, so that no text of a candida
 escaped.
 """
 
-from __future__ import annotations
-
 import base64
 import difflib
 import hashlib

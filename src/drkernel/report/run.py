@@ -1,7 +1,5 @@
 """A training run as one self-contained HTML page: no script, no network, light and dark, every text escaped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Shows how a kernel was found, as one self-contained HTML page: the curve over turns, every attempt, the winner."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

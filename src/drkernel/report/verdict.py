@@ -1,7 +1,5 @@
 """A verdict in the terminal, and as one self-contained HTML page: no script, no network, every text escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The HTTP interface of the service: FastAPI routes under ``/v1``, health, metrics and the live page."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Who may ask, how much and how often: token, size of bodies, rate of requests; a server that bounds slow clients."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hmac

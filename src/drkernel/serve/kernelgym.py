@@ -5,8 +5,6 @@ The routes of its clients exist: ``/evaluate``, ``/evaluate/batch``, ``/workflow
 A client's own ``task_id`` names the job, durably.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import UTC, datetime

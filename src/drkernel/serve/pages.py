@@ -4,8 +4,6 @@ Candidate text is hostile: the live page sets text content only, job pages are e
 content security policy allows no inline script anywhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import time

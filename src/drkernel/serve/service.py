@@ -4,8 +4,6 @@ Local workers are tasks over a :class:`~drkernel.gym.request.Pool`; remote ones 
 leases with heartbeats, so a job is requeued whichever process dies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """``with device("h200") as dev:`` makes host code written for a GPU run on a simulated one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial

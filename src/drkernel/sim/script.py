@@ -1,7 +1,5 @@
 """Runs a script on the simulated device and records what the device observed; the basis of ``drkernel sim``."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

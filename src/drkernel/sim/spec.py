@@ -5,8 +5,6 @@ comes from. Nothing is fitted to a task. ``h100@HOST`` is an H100 in a certain h
 operator there (``h100@12.5us``); without one it is in ``cloud``.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

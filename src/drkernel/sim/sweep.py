@@ -9,8 +9,6 @@ A setting is changed wherever the text gives it a value: an assignment to its na
 ``kernel[grid](...)``, a default of a parameter, a ``triton.Config``. Line numbers stay as they are.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

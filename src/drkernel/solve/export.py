@@ -7,8 +7,6 @@ or was cut out of the conversation. With breadth, answers that the conversation 
 the trajectory.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import hashlib

@@ -5,8 +5,6 @@ file.
 text is taken over from the search.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass

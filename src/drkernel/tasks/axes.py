@@ -6,8 +6,6 @@ small inputs with data; otherwise it is judged by shapes and by the axis's name 
 outputs alike, without statistics over it).
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

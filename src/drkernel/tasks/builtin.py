@@ -1,7 +1,5 @@
 """The built-in suite: plain KernelBench-format files under ``suite/`` and their sizes in ``suite/suite.yaml``."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compares a candidate's outputs with the oracle. Runs in the judge; the admission gate uses the same function."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 holds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Detects references whose answer depends on random numbers: a candidate draws oth
 chance.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -22,8 +22,6 @@ positive, unless the reference is finite on any value (``widen``): much of Kerne
 nothing needs it, and there ReLU would be the identity. Widened inputs get a deviation of one first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Collection, Mapping

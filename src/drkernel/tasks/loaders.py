@@ -7,8 +7,6 @@ or the path of a reference's file. Every error names the file, the row and the f
 Reads parquet files, with the extra ``drkernel[data]``.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -4,8 +4,6 @@ They come after everything else was right. Failures are reported, and refuse the
 calls. Each is made only where the reference itself defines the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ dtypes themselves (``x.float()``, ``torch.zeros(n, dtype=torch.bfloat16)``, a pl
 promoted run happens under :class:`PromoteToDouble`, which turns every such request into double.
 """
 
-from __future__ import annotations
-
 import copy
 import types
 from typing import Any

@@ -7,8 +7,6 @@ generator, which exists once per process, not per thread. :func:`seeded` therefo
 grade different tasks do not disturb each other's draws.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import linecache

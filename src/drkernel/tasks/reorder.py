@@ -7,8 +7,6 @@ half precision accumulate in single precision as tensor cores do. A tolerance th
 honest kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar

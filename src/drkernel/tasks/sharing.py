@@ -1,7 +1,5 @@
 """Finds tensors that share memory: outputs with themselves (expanded views), with each other, and with inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ length of a softmax, or the K of a product, stays. Other axes are shortened only
 sizing says so (``kept_rows``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache

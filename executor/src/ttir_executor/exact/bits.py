@@ -1,7 +1,5 @@
 """Bits of floats: what programs see that look at numbers as integers."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -4,8 +4,6 @@ Sums, products and extrema are seen by the form of their region; any other is fo
 on whole arrays.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operations on each element alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

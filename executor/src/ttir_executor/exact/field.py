@@ -9,8 +9,6 @@ Everything is drawn from a secret seed.
 Residues are float64 arrays of whole numbers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

@@ -4,8 +4,6 @@ What the fields express is composed of exponentials, logarithms and roots; anyth
 function's plain name.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

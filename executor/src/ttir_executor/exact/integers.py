@@ -1,7 +1,5 @@
 """Arithmetic of integers as registers do it: arrays of the type's width, which wrap."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

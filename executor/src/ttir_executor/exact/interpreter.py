@@ -1,7 +1,5 @@
 """Evaluation of TTIR on exact values, all programs of a grid at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from weakref import WeakKeyDictionary

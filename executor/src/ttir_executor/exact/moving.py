@@ -1,7 +1,5 @@
 """Operations that move elements, or make them of nothing."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

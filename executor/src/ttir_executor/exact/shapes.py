@@ -1,7 +1,5 @@
 """Arrays with an axis of programs in front, floats and integers alike; an axis may have size 1 where it is uniform."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The work of a basic block of a kernel when it runs once, counted from its text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

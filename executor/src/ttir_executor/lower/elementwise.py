@@ -1,7 +1,5 @@
 """Elementwise operations of TTIR on strips."""
 
-from __future__ import annotations
-
 from ttir_executor.lower.emit import Emitter, splat_literal, vec
 from ttir_executor.lower.libdevice import extern
 from ttir_executor.lower.mathlib import math_call

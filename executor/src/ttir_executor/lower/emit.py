@@ -1,7 +1,5 @@
 """A writer of LLVM IR text: names, labels, loops, constants, and the vector types of strips."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager

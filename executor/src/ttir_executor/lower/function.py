@@ -1,7 +1,5 @@
 """A TTIR function as LLVM IR: ``void NAME(ptr context, i64 first, i64 last)`` runs programs [first, last) in order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

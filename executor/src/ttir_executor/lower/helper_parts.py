@@ -5,8 +5,6 @@ The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have 
 ``%warp`` is the number of the warp whose lanes these are, from 1, or 0 where that does not matter (:func:`warp_of`).
 """
 
-from __future__ import annotations
-
 from ttir_executor.lower.races import word
 from ttir_executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SECTOR_BYTES, SITE_WORDS, Ctx, EntryWord
 

@@ -5,8 +5,6 @@ the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip. ``r
 shadows of a whole contiguous strip. ``runtime.py`` defines the layouts of the context and the tables.
 """
 
-from __future__ import annotations
-
 from ttir_executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
 from ttir_executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC, word
 from ttir_executor.lower.races import word as _get

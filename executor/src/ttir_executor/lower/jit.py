@@ -5,8 +5,6 @@ full optimisation once it has run, or is about to run, long enough to repay that
 pay (``docs/executor.md``): the text is written the way it should run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import ctypes.util

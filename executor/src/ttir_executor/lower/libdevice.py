@@ -4,8 +4,6 @@ Every function here is either one that ``mathlib`` has, an exact operation on bi
 double, so that a ``float`` result is right to about half a unit in the last place.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

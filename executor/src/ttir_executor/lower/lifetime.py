@@ -1,7 +1,5 @@
 """The lifetimes of block values in scratch memory, and an arena that reuses freed memory."""
 
-from __future__ import annotations
-
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.ir import Function, Op, Region, Value
 

@@ -1,7 +1,5 @@
 """Elementary functions on vectors: polynomials for the common ones, libm lane by lane for the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ttir_executor.lower.emit import Emitter, vec

@@ -6,8 +6,6 @@ one dot operand, a buffered value ...) of the same basic block and nothing on th
 addition, loads must not move past a write, nor into a store that may overlap them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ttir_executor.lower.elementwise import ELEMENTWISE

@@ -4,8 +4,6 @@ Approximate functions are computed to the accuracy of ``mathlib.py``, which is w
 results are PTX's canonical NaN.
 """
 
-from __future__ import annotations
-
 from ttir_executor.lower.elementwise import round_to_odd
 from ttir_executor.lower.mathlib import math_call
 from ttir_executor.lower.ptx_integer import INTEGER, Instruction, Machine, bits_of, compare_integers, kind_of, need

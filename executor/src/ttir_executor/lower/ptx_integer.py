@@ -3,8 +3,6 @@
 PTX registers as LLVM vectors of integers: reading operands, writing results, and what instructions are told.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable

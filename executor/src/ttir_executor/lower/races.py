@@ -12,8 +12,6 @@ acquire lie between the two. Of several readers, or several programs that update
 by a rule that depends on the order of execution; launches in other orders remember others.
 """
 
-from __future__ import annotations
-
 from ttir_executor.lower.runtime import (
     ACQUIRE,
     BY_ATOMIC,

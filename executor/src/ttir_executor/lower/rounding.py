@@ -1,7 +1,5 @@
 """Narrow float formats, held in registers as ``float``: rounding to nearest even, and to and from memory bits."""
 
-from __future__ import annotations
-
 import struct
 
 from ttir_executor.lower.emit import Emitter, float_literal, splat_literal, vec

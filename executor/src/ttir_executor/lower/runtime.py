@@ -1,7 +1,5 @@
 """The interface between native code and the launch: the layout of a launch's context and of its tables."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

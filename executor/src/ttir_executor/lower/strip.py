@@ -5,8 +5,6 @@ of one width is exact, wrapping included. A linear value that is widened stays l
 number: then it is taken not to wrap around within a strip (Triton's own axis analysis takes no index to wrap at all).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ttir_executor.lower.emit import Emitter, is_literal, splat_literal, vec

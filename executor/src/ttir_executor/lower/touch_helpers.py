@@ -4,8 +4,6 @@
 returns where the contents of an address are, and ``dk_histogram`` counts the marks in a sector map.
 """
 
-from __future__ import annotations
-
 from ttir_executor.lower.helper_parts import (
     count_atomic,
     count_moved,

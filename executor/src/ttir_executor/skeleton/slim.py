@@ -15,8 +15,6 @@ load whose result steers is a dependence on data, and harmless only if its memor
 Compiles skeletons of kernels to native code, cached by the kernel's text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntFlag

@@ -6,8 +6,6 @@ evaluated.
 Pieces of TTIR's text: lists, attributes, strings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Reads the PTX of ``tl.inline_asm_elementwise``: statements, register declarations, and their number by unit."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Lowered code reads and writes scratch memory by the shapes in the text, so text 
 never get there: it may come from hostile code. Element types need no rules of their own here, LLVM checks those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

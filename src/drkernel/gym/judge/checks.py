@@ -23,8 +23,6 @@ hacking. Every call gets the same inputs, outputs pass at a tolerance of 1e-2, a
 or condemns it. Sandbox, device and clock are the real ones, and each verdict says all this.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Hashable

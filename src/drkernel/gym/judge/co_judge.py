@@ -7,8 +7,6 @@ bounds), and what earns no credit. Its times do not count, nor what concerns the
 cannot run keeps the card's verdict, which then says so among what was not checked.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

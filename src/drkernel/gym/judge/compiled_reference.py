@@ -3,8 +3,6 @@
 PyTorch's compiler itself runs (``sim/inductor/``), in a process that is kept for each card.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

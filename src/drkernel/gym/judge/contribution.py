@@ -16,8 +16,6 @@ Contents are new each time, in new tensors or in tensors that the candidate has 
 answering (it raises, hangs, runs out of memory) proves nothing: the experiment is *inconclusive*.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter, defaultdict

@@ -6,8 +6,6 @@ none of the candidate's own kernels ever ran. Any other fault is a wrong answer,
 is in its message; docs/gym.md describes the policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any

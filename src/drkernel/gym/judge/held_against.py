@@ -6,8 +6,6 @@ large a part of each input, into all of each output, with as much work as the si
 the device.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ among them (contribution.py); assess what the device observed; model or measure 
 :class:`Verdict`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time

@@ -5,8 +5,6 @@ the budget is refused before anything is allocated. Anything that the estimate m
 it becomes an error of that one evaluation instead of making the kernel kill some process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

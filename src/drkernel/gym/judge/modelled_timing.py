@@ -7,8 +7,6 @@ that carry operators to the device are per thread, so that many judges may work 
 Only times at the checked sizes come from here; those at a task's own sizes come from ``reference_at_size.py``.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import Counter, OrderedDict

@@ -15,8 +15,6 @@ A failure is a *note*, unless the task requires the call: then it is a wrong ans
 may break the device at the very end, and share a few seconds. Nothing that happens here changes earlier results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from drkernel.gym.judge import findings as show

@@ -6,8 +6,6 @@ here nor there. Its device counts what the calls do, and this process prices it,
 did nothing that was not right in a call with data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

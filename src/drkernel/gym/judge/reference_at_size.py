@@ -5,8 +5,6 @@ and results are shapes, so that a product of 8192³ or a batch of 6 GB takes mil
 keeps of its results depends on data, and is looked at where these can be executed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

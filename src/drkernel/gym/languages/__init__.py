@@ -1,7 +1,5 @@
 """The languages that candidates may be written in. A new language is an entry in :data:`FOREIGN`."""
 
-from __future__ import annotations
-
 from drkernel.gym.languages import cuda
 from drkernel.gym.languages.base import Language, references
 

@@ -4,8 +4,6 @@ A kernel of the trace is the candidate's own when no operator of PyTorch launche
 ``__global__`` function in one of the source's strings. A call into cuBLAS matches neither and does not count.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ JSON.
 Verdicts on requests that no judge could evaluate.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

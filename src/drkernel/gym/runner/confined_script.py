@@ -6,8 +6,6 @@ the script's first line. Device and script share that child, so that its report 
 script lets it: good for mending a kernel, not for judging one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

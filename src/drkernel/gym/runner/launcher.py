@@ -1,7 +1,5 @@
 """The judge's handle on a zygote: starts it, requests jobs, follows their state, and drains their output."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

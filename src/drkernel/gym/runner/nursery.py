@@ -7,8 +7,6 @@ exec, so that the kernel lays it out anew; it imports what they need, once, and 
 What it forks is forked twice, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Process trees as the zygote sees them: descent, memory use, and how to end all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@ Nothing here decides anything: the judge checks every answer, and the numbers it
 here. Once the candidate is loaded, everything in this process may be under its control.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

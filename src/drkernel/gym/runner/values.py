@@ -3,8 +3,6 @@
 Tuples come back as lists, except where they are marked; a value of any other type is refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The warm-up of the processes that fork others: imports, first uses, and memory laid out to be shared."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

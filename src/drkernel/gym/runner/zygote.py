@@ -10,8 +10,6 @@ Commands: ``spawn`` (with five descriptors), ``kill``; of the owner's alone ``jo
 and ``over``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -5,8 +5,6 @@ A ruleset names directories with the rights they give; everything else is refuse
 left out and :func:`abi` tells. Source of the constants: ``linux/landlock.h``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

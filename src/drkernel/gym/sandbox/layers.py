@@ -4,8 +4,6 @@ The zygote calls :func:`prepare` once, which tests what is permitted and enters 
 calls :func:`confine` on itself, after the fork and before the candidate's first line. See ``docs/sandbox.md``.
 """
 
-from __future__ import annotations
-
 import errno
 import glob
 import os

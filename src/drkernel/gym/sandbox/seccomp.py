@@ -8,8 +8,6 @@ locks), socket pairs that could send to addresses, and, by policy, execve. Calls
 process. Source of the layout: ``linux/filter.h``, ``linux/seccomp.h``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import struct

@@ -3,8 +3,6 @@
 ``simulated.SimulatedSession`` adds a GPU owned by the judge, ``cuda.CudaSession`` a real one controlled by the runner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import signal

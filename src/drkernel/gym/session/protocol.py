@@ -4,8 +4,6 @@ observed.
 The answers of a session: the records of a load and a call, and the error when there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ Sources: TRLOO and the turn-level GRPO are those of *Dr. Kernel* (arXiv 2602.058
 2507.11948.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

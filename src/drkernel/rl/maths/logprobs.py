@@ -7,8 +7,6 @@ matrix, computes the logits of a few rows at a time, reduces them in place, and 
 Shape legend: R rows (tokens, any leading shape flattened), V vocabulary, D hidden size.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

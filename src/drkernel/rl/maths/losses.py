@@ -12,8 +12,6 @@ Every loss is to be *minimised*. ``old`` holds the log-probabilities at the para
 own numerics; with the same parameters, ratios are 1 and every kind has the gradient −A ∇log π.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

@@ -25,8 +25,6 @@ turns of one trajectory; the released recipe judges whole trajectories). ``mask_
 here is computed without gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

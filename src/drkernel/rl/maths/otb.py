@@ -27,8 +27,6 @@ the turn (released code of Dr. Kernel, ``token_optimal_baseline``). :func:`otb_t
 compares tokens at the same position among all that the policy wrote (verl's ``tir_optimal_token_baseline``).
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -14,8 +14,6 @@ its exact gradient whatever happens to later turns (proved in tests/unit/rl/test
 Shape legend: B turns.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import torch

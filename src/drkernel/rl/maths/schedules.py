@@ -4,8 +4,6 @@ This file needs nothing but the standard library; any training engine can take i
 record; ``factor(step)`` multiplies the base learning rate, for steps counted from 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ advantages and denominators are those of the whole batch. Losses are sums with a
 equals that of a single process, whatever the number of ranks.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The figures are computed from the recipe and the model's config, not measured; t
 beside them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

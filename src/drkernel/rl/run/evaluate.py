@@ -1,7 +1,5 @@
 """Figures of a run: held-out evaluations (fast_p, coverage, hack rate, turn by turn), steps, samples, the summary."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar

@@ -7,8 +7,6 @@ over what was kept. A rejected turn leaves only the loss: its reward still count
 method is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

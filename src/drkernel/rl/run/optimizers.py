@@ -1,7 +1,5 @@
 """Optimisers of the trainable parameters: AdamW, and Muon for models trained from scratch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The recipe: one typed file that defines a run, from cold start to evaluation."""
 
-from __future__ import annotations
-
 import inspect
 import random
 from pathlib import Path

@@ -21,8 +21,6 @@ The registries and the signatures they hold:
 Aggregations and KL penalties are closed sets of names, defined in :mod:`drkernel.rl.maths.losses`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter

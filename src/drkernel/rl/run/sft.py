@@ -1,7 +1,5 @@
 """Supervised learning on conversations, with the loss on the assistant's tokens alone, and copying practice."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -15,8 +15,6 @@ Everything drawn is a function of (seed, stage, step), so no generator's state h
 moment and resumed repeats what it did after its last checkpoint, and ends as it would have.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

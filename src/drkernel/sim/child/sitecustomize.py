@@ -4,8 +4,6 @@ Python imports this module at its start, as its folder stands first in ``PYTHONP
 hides is run, too.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import os

@@ -1,8 +1,6 @@
 """What reads find in caches: L2, one state shared by launches and operators, so that cached chains cost the same; of a
 launch's reads, what comes from L1."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict, defaultdict
 

@@ -1,7 +1,5 @@
 """Operators whose addresses or order are data: sorts, gathers, scatters, embeddings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ ordinary arguments take. One number stands for an instruction of one lane. Every
 instruction.
 """
 
-from __future__ import annotations
-
 import re
 
 from ttir_executor.lower.block_cost import float_unit

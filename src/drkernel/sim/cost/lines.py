@@ -5,8 +5,6 @@ runs of memory are counted one by one (``LaunchStats.sites``). Costs that no lin
 are attributed to none.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

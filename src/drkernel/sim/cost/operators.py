@@ -7,8 +7,6 @@ An operator is in exactly one of three classes, and ``test_cost_prices.py`` cove
 - *free*: it makes a view or memory. That is decided not by name, but by whether its results share storage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Element-wise operators and copies: one kernel, one pass, as TensorIterator runs them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Operators that are matrix products (``mm``, ``addmm``, ``bmm``, ``mv``, ``dot``) and the library's
 choice among its tiles; fused attention, distances, recurrent layers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

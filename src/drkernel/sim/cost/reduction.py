@@ -1,7 +1,5 @@
 """Reductions, softmax, normalisations and scans: few passes over memory, sometimes few blocks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

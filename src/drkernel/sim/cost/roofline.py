@@ -4,8 +4,6 @@ A kernel takes a fixed start-up plus the longest of what its resources need: dev
 busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and each arithmetic unit.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

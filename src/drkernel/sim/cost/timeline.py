@@ -1,7 +1,5 @@
 """Host and device on one clock: an asynchronous queue of modelled kernels, and the profile it leaves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from drkernel.sim.cost.records import CostEstimate

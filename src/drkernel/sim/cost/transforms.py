@@ -1,7 +1,5 @@
 """Fourier transforms as cuFFT runs them, and direct factorisations of matrices as cuSOLVER and cuBLAS do."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Operators that slide a window: convolutions, pooling, interpolation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ they read and made, and launches. It needs no values but those of the inputs, an
 watched while it runs (:class:`Watched`); a candidate's commands come from a tape (:func:`replay`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

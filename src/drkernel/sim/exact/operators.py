@@ -5,8 +5,6 @@ and returns the same. Operators that only move elements need no function: the re
 (:data:`MOVES`). What is neither here nor taken apart by PyTorch's decompositions leaves its results unknown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ Each entry is priced independently. If the model fails on one, that entry has no
 and no speedup is given), and all others keep theirs: no failure makes a call cheaper.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field

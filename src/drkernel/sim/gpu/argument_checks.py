@@ -11,8 +11,6 @@ The inputs of a backward operator must be what its forward operator would have g
 these operators with consistent shapes, but host code can call the device's directly.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ which commands *reach* the outputs. A launch is a *copy* when everything that it
 for element, what it read: in order or with dimensions permuted, up to a cast. Other things it wrote do not matter.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

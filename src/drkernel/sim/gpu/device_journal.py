@@ -6,8 +6,6 @@ The device keeps the journal of a call, and the judge computes the modelled time
 Where the time of a launch goes: its limits, its occupancy, its lines; from its entry in the journal.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable

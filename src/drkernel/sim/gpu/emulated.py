@@ -1,7 +1,5 @@
 """Emulates what PyTorch's CUDA build does and its CPU build does not: own operators, products of rounded operands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ directly in-process and, behind a socket, in a process of its own. Everything th
 against a list, launches by the executor's memory map.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Sequence

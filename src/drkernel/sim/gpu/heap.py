@@ -3,8 +3,6 @@
 The limit on this machine's memory for a simulated device, and estimates of what an operator will take.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

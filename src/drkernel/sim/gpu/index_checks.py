@@ -5,8 +5,6 @@ frequencies, LAPACK's pivots). A GPU asserts in the kernel, after which the devi
 here: :class:`DeviceAssert` does not reveal which value it was.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ last call without interference. A candidate can therefore not tell the two calls
 by a value copied back, or by the time. ``full_products`` keeps the precision of fp32 where a kernel multiplies in TF32.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 import torch

@@ -6,8 +6,6 @@ which PyTorch decomposes before they reach a GPU, are not listed: the host decom
 and priced. The exceptions are library calls, which a GPU runs whole.
 """
 
-from __future__ import annotations
-
 
 def names(text: str) -> frozenset[str]:
     """Operator names separated by white space."""

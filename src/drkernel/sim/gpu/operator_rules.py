@@ -15,8 +15,6 @@ Operators that move data, compare, or draw random numbers are not listed: they a
 dtype.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Resources of kernels on the simulated GPU, and the refusal of launches that the GPU would refuse.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args

@@ -4,8 +4,6 @@ PyTorch's meta functions import half of the compiler on first use. Some are Pyth
 itself (6 ms for a batch norm in training mode), and a network calls the same few on the same few forms.
 """
 
-from __future__ import annotations
-
 import gc
 import types
 from collections.abc import Callable

@@ -8,8 +8,6 @@ switched on in the threads that use a device. Kernels registered for it cast ope
 on, pass library calls to ``library_calls.py``, and redispatch below. Nothing else in the process is affected.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterator

@@ -10,8 +10,6 @@ They run through PyTorch's dispatcher, which on a GPU hands ``x - 2.5`` to them 
 here as a number, too, and redispatching refuses one in place of a tensor: with such operands they are called directly.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The surroundings of tensors on the simulated device: checkpoints, legacy tensor types, ``torch.compile``."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import types

@@ -9,8 +9,6 @@ Both ask ``torch.cuda`` what the GPU can do and then generate text; no driver is
 card's data sheet, tensors are fake ones on ``cuda:0``, and whatever would be measured on the GPU is modelled instead.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The record of one call, as the judge reads it from a device process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property

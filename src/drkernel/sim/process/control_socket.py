@@ -5,8 +5,6 @@ handle. Everything that a call needs is sent in one message before it (inputs, p
 (record, outputs, and which inputs have changed since the judge put them).
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

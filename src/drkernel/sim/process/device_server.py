@@ -5,8 +5,6 @@ the judge's (``control_socket.py``). The host sees only tensors that it made or 
 process, ``connect_host`` the host's end of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

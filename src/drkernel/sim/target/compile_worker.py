@@ -5,8 +5,6 @@ per line: ``registers``, ``spills`` and ``shared``, or ``error`` and ``message``
 "llir", "ptx" or "amdgcn") is answered with the ``text`` of that stage.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -11,8 +11,6 @@ A worker process runs Triton's stages to machine code; results (errors too) are 
 disk.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -5,8 +5,6 @@ Values cross as plain data: tensors as :class:`Ref` (an integer handle), torch's
 unpickled, so the device side can be trusted while the host side is hostile.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -4,8 +4,6 @@ A *deadline* is a value of ``time.monotonic()`` by which the whole message must 
 side sends it. Tensors cross as a description (dtype, shape, stride) in the header and their elements as bytes.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -6,8 +6,6 @@ the place of its contents beside the tape, None where they are too large), ``["o
 it. ``["call", True]`` and ``["call", False]`` stand where a call begins and ends.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass

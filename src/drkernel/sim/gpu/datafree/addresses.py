@@ -4,8 +4,6 @@ Tensors are meta tensors. A storage gets a range of addresses without memory beh
 and a range is never reused. The contents of a storage, if it has any, are kept elsewhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -5,8 +5,6 @@ Kernel launches without data: counted by running their skeletons, cached, and ch
 ATen operators without data: shapes always, values when everything they depend on is known and small.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
