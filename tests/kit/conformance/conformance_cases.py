@@ -5,8 +5,6 @@ wrote, what is right, and how far the two may differ. The same functions run und
 ``"cuda"``), under Triton's interpreter (``"cpu"``, ``TRITON_INTERPRET=1``) and on a real GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A process of its own: ``TRITON_INTERPRET`` is read when a kernel is decorated.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

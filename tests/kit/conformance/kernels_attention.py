@@ -1,7 +1,5 @@
 """Flash attention, forward and backward, causal and full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Conversions between element types, and arithmetic that rounds after every operation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch
@@ -99,23 +97,6 @@ def cast_bool(device: str) -> Iterator[Check]:
     yield Check("bool -> float", _cast(x, torch.float32, device), x.float())
     yield Check("bool -> bool", _cast(x, torch.bool, device), x)
     yield Check("float -> bool", _cast(x.float() * 0.25, torch.bool, device), x)
-
-
-@triton.jit
-def bitcast_kernel(x, out, back, BLOCK: tl.constexpr):
-    k = tl.arange(0, BLOCK)
-    bits = tl.load(x + k).to(tl.int32, bitcast=True)
-    tl.store(out + k, bits)
-    tl.store(back + k, (bits ^ -2147483648).to(tl.float32, bitcast=True))
-
-
-@case()
-def bitcasts(device: str) -> Iterator[Check]:
-    x = randn(64)
-    out, back = torch.empty(64, dtype=torch.int32, device=device), torch.empty(64, device=device)
-    bitcast_kernel[(1,)](x.to(device), out, back, BLOCK=64)
-    yield Check("bits", out.cpu(), x.view(torch.int32))
-    yield Check("negated", back.cpu(), -x)
 
 
 @triton.jit

@@ -1,7 +1,5 @@
 """Functions on scalars inside operations, early returns that pass blocks on, and products of microscaling formats."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

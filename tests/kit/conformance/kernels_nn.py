@@ -1,7 +1,5 @@
 """Kernels of neural networks: softmax for test_shapes.py, layer norm and its gradient, a chunked scan, quantization."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Blocks of one element, and how they become scalars, conditions and returns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

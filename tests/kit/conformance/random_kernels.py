@@ -4,8 +4,6 @@ A kernel is a list of statements over block variables. Every statement is writte
 code that the reference executes in float64. Values stay bounded, so that tolerances need no care.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 
