@@ -29,7 +29,7 @@ WORTHWHILE = 0.5
 """other weights are used when they leave at most this share of the cost"""
 WORTH = 0.97
 """a step leaves at most this share of a call's excess over its limits"""
-OTHERS = 2
+OTHERS = 4
 """most further sizings besides the best one"""
 MOST_OPERATORS = 64
 """a reference with more operators is not sized in other ways: that takes long, and says little about one kernel"""

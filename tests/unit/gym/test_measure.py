@@ -1,5 +1,7 @@
 """Measured times: the interval's coverage, and the limits that a clock must respect."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -130,3 +132,21 @@ def test_calls_on_inputs_that_an_earlier_one_had_are_no_samples():
 
 def test_the_floor_is_memory_traffic_alone():
     assert roofline_floor(4.8e12, 4.8e12) == 1.0
+
+
+def test_each_tuned_kernel_keeps_the_configuration_that_is_its_own(monkeypatch):
+    """Two kernels may have the same constants, and other numbers of warps at a task's own sizes."""
+    import triton
+    from triton.runtime.autotuner import Autotuner
+
+    from drkernel.gym.runner.runner import prefer
+
+    monkeypatch.setattr(Autotuner, "prune_configs", lambda tuner: tuner.configs)
+    prefer([("moments", {"BLOCK": "64"}, 8, 4), ("scaled", {"BLOCK": "64"}, 8, 3)])
+    configs = [triton.Config({}, num_warps=8, num_stages=stages) for stages in (2, 3, 4)]
+
+    def stages(name):
+        tuner = SimpleNamespace(configs=configs, base_fn=SimpleNamespace(__name__=name))
+        return [config.num_stages for config in Autotuner.prune_configs(tuner)]
+
+    assert [stages(name) for name in ("moments", "scaled", "other")] == [[4], [3], [2, 3, 4]]

@@ -56,9 +56,8 @@ def make_other_calls(checker: Checker) -> None:
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
-            if error.kind == "timeout" and not asked:
-                continue  # not known to be wrong
-            wrong = (HOW[kind], _in_words(error))
+            late = error.kind == "timeout" and not asked  # not known to be wrong
+            wrong = None if late else (HOW[kind], _in_words(error))
         if wrong is None:
             continue
         finding = show.other_call(kind, asked, *wrong)

@@ -430,7 +430,7 @@ def _together(
         len(group),
         sum(launch.stats.programs for launch, _ in group),
         dict(work),
-        Choice(first.constexprs, first.num_warps, first.num_stages),
+        Choice(first.name, first.constexprs, first.num_warps, first.num_stages),
         first.grid,
         {label: nbytes / sum(of[label].values()) for label, nbytes in read.items()},
         {label: nbytes / sum(into[label].values()) for label, nbytes in wrote.items()},

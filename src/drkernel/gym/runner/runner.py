@@ -262,27 +262,27 @@ def _kernel_line(error: BaseException, source: str) -> int | None:
 # ---- tuning
 
 
-Wanted = tuple[dict[str, str], int, int]
-"""constexprs by name as text, warps, stages"""
+Wanted = tuple[str, dict[str, str], int, int]
+"""kernel, constexprs by name as text, warps, stages"""
 
 
 def prefer(wanted: Sequence[Any]) -> None:
     """Restrict every tuner of this process to the wanted configurations among its own, if it has any."""
     from triton.runtime.autotuner import Autotuner
 
-    choices: list[Wanted] = [(dict(constexprs), int(warps), int(stages)) for constexprs, warps, stages in wanted]
+    choices: list[Wanted] = [(str(name), dict(given), int(warps), int(stages)) for name, given, warps, stages in wanted]
     original = Autotuner.prune_configs
 
     @functools.wraps(original)
     def prune_configs(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         kept = original(tuner, *args, **kwargs)
-        return [config for config in kept if any(_is(config, choice) for choice in choices)] or kept
+        name = tuner.base_fn.__name__
+        return [config for config in kept if any(_is(name, config, choice) for choice in choices)] or kept
 
     Autotuner.prune_configs = prune_configs
 
 
-def _is(config: Any, choice: Wanted) -> bool:
-    constexprs, warps, stages = choice
-    given = {name: repr(value) for name, value in config.kwargs.items()}
-    same = all(constexprs.get(name) == text for name, text in given.items())
+def _is(kernel: str, config: Any, choice: Wanted) -> bool:
+    name, constexprs, warps, stages = choice
+    same = name == kernel and all(constexprs.get(key) == repr(value) for key, value in config.kwargs.items())
     return same and config.num_warps == warps and config.num_stages == stages

@@ -96,7 +96,7 @@ class JobSession:
         with self._serving(seed, conv_tf32):
             start = time.monotonic()
             terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32, "built_there": built_there}
-            chosen = [[choice.constexprs, choice.num_warps, choice.num_stages] for choice in preferred]
+            chosen = [[one.kernel, one.constexprs, one.num_warps, one.num_stages] for one in preferred]
             answer = self._ask({"do": "load", **terms, "preferred": chosen}, payload)
             seconds = time.monotonic() - start
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))

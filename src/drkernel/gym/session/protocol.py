@@ -94,6 +94,7 @@ class OwnLaunch(Protocol):
 class Choice:
     """One specialisation of a kernel, as Triton's tuner may choose it."""
 
+    kernel: str
     constexprs: dict[str, str]
     """by name, as ``repr`` writes them"""
     num_warps: int
