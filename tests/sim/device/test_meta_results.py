@@ -70,3 +70,16 @@ def test_memory_is_bounded(monkeypatch):
     for size in range(1, 40):
         assert on_meta(aten.relu.default, (meta(size),), {}).shape == (size,)
         assert len(shapes._known) <= 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("last", [torch.channels_last, torch.channels_last_3d])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_convolutions_result_lies_in_memory_as_with_data(dtype, last, transposed):
+    deep = 2 if last == torch.channels_last else 3
+    x, weight = torch.randn(2, 4, *[6] * deep, dtype=dtype), torch.randn(4, 4, *[3] * deep, dtype=dtype)
+    for given in ((x, weight), (x.to(memory_format=last), weight), (x, weight.to(memory_format=last))):
+        terms = None, [1] * deep, [0] * deep, [1] * deep, transposed, [0] * deep, 1
+        made = aten.convolution.default(*given, *terms)
+        foreseen = on_meta(aten.convolution.default, (*(one.to("meta") for one in given), *terms), {})
+        assert (foreseen.shape, foreseen.stride()) == (made.shape, made.stride())
