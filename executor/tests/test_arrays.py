@@ -1,7 +1,5 @@
 """Kernels on numpy arrays, as the README shows them, and without what else happens to be installed here."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import venv

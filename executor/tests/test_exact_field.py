@@ -1,7 +1,5 @@
 """The two fields: their primes, exponentials and logarithms, roots, and the constants of programs."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

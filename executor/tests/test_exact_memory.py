@@ -1,7 +1,5 @@
 """Memory of exact values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

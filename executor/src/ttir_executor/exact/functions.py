@@ -76,46 +76,10 @@ def _fmod(x: Exact, y: Exact) -> Exact:
     return with_f(x - whole(x, np.rint(times)) * y, np.fmod(x.f, y.f))
 
 
-def _remainder(x: Exact, y: Exact) -> Exact:
-    return x - whole(x, np.rint(x.f / y.f)) * y
-
-
-def _log10(x: Exact) -> Exact:
-    return with_f(x.log() / Exact.constant(x.field, 10.0).log(), np.log10(x.f))
-
-
-def _exp10(x: Exact) -> Exact:
-    return (x * Exact.constant(x.field, 10.0).log()).exp()
-
-
 def _pow(x: Exact, y: Exact) -> Exact:
     if np.size(y.f) > 1 and np.all(y.f == np.ravel(y.f)[0]):
         y = Exact(y.field, *(np.ravel(part)[:1].reshape(()) for part in y.full().parts))
     return x.power(y)
-
-
-def _sinh(x: Exact) -> Exact:
-    return with_f((x.exp() - (-x).exp()) / 2.0, np.sinh(x.f))
-
-
-def _cosh(x: Exact) -> Exact:
-    return with_f((x.exp() + (-x).exp()) / 2.0, np.cosh(x.f))
-
-
-def _asinh(x: Exact) -> Exact:
-    return with_f((x + (x * x + 1.0).sqrt()).log(), np.arcsinh(x.f))
-
-
-def _acosh(x: Exact) -> Exact:
-    return with_f((x + (x * x - 1.0).sqrt()).log(), np.arccosh(x.f))
-
-
-def _atanh(x: Exact) -> Exact:
-    return with_f(((1.0 + x) / (1.0 - x)).log() * 0.5, np.arctanh(x.f))
-
-
-def _erfc(x: Exact) -> Exact:
-    return with_f(1.0 - FUNCTIONS["erf"](x), _each(math.erfc)(x.f))
 
 
 def _normcdf(x: Exact) -> Exact:
@@ -135,28 +99,30 @@ def _copysign(x: Exact, y: Exact) -> Exact:
     return where(np.signbit(y.f), -size, size)
 
 
-def _fdim(x: Exact, y: Exact) -> Exact:
-    return where(x.f > y.f, x - y, Exact.constant(x.field, 0.0))
-
-
-def _saturate(x: Exact) -> Exact:
-    return fmin(fmax(x, Exact.constant(x.field, 0.0)), Exact.constant(x.field, 1.0))
-
-
 FUNCTIONS: dict[str, Callable[..., Exact]] = {
     "exp": Exact.exp, "exp2": Exact.exp2, "log": Exact.log, "log2": Exact.log2, "sqrt": Exact.sqrt,
-    "rsqrt": Exact.rsqrt, "tanh": Exact.tanh, "fabs": Exact.abs, "pow": _pow, "exp10": _exp10, "log10": _log10,
+    "rsqrt": Exact.rsqrt, "tanh": Exact.tanh, "fabs": Exact.abs, "pow": _pow,
+    "exp10": lambda x: (x * Exact.constant(x.field, 10.0).log()).exp(),
+    "log10": lambda x: with_f(x.log() / Exact.constant(x.field, 10.0).log(), np.log10(x.f)),
     "log1p": lambda x: with_f((x + 1.0).log(), np.log1p(x.f)),
     "expm1": lambda x: with_f(x.exp() - 1.0, np.expm1(x.f)),
     "floor": lambda x: whole(x, np.floor(x.f)), "ceil": lambda x: whole(x, np.ceil(x.f)),
     "trunc": lambda x: whole(x, np.trunc(x.f)), "rint": lambda x: whole(x, np.rint(x.f)),
     "round": lambda x: whole(x, _round(x.f)),
-    "fma": lambda x, y, z: x * y + z, "fmax": fmax, "fmin": fmin, "fmod": _fmod, "remainder": _remainder,
-    "sinh": _sinh, "cosh": _cosh, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "erfc": _erfc,
+    "fma": lambda x, y, z: x * y + z, "fmax": fmax, "fmin": fmin, "fmod": _fmod,
+    "remainder": lambda x, y: x - whole(x, np.rint(x.f / y.f)) * y,
+    "erfc": lambda x: with_f(1.0 - FUNCTIONS["erf"](x), _each(math.erfc)(x.f)),
+    "atanh": lambda x: with_f(((1.0 + x) / (1.0 - x)).log() * 0.5, np.arctanh(x.f)),
+    "acosh": lambda x: with_f((x + (x * x - 1.0).sqrt()).log(), np.arccosh(x.f)),
+    "asinh": lambda x: with_f((x + (x * x + 1.0).sqrt()).log(), np.arcsinh(x.f)),
+    "cosh": lambda x: with_f((x.exp() + (-x).exp()) / 2.0, np.cosh(x.f)),
+    "sinh": lambda x: with_f((x.exp() - (-x).exp()) / 2.0, np.sinh(x.f)),
     "normcdf": _normcdf, "hypot": _norm, "norm3d": _norm, "norm4d": _norm,
     "rhypot": lambda *x: _norm(*x).reciprocal(), "rnorm3d": lambda *x: _norm(*x).reciprocal(),
     "rnorm4d": lambda *x: _norm(*x).reciprocal(), "rcbrt": lambda x: FUNCTIONS["cbrt"](x).reciprocal(),
-    "copysign": _copysign, "fdim": _fdim, "saturate": _saturate,
+    "copysign": _copysign,
+    "saturate": lambda x: fmin(fmax(x, Exact.constant(x.field, 0.0)), Exact.constant(x.field, 1.0)),
+    "fdim": lambda x, y: where(x.f > y.f, x - y, Exact.constant(x.field, 0.0)),
     "div": lambda x, y: x / y, "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
     "rcp": Exact.reciprocal,
     **{name: _opaque(name) for name in OPAQUE},
