@@ -1,7 +1,5 @@
 """Hand-written TTIR on exact values: programs on different ways, memory, atomics, and what ends an evaluation."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Values that carry their algebra: what is equal, what differs, and what stays open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """A device without data in a process of its own: what the judge asks of it, and its budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hostile calls of the device's operators between guard pages: nothing is read or written outside."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

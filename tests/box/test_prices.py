@@ -1,7 +1,5 @@
 """Verdicts where something has no price, and convolutions at the precision that the task declares."""
 
-from __future__ import annotations
-
 import pytest
 
 from corpus_grading import entry_named, task_named

@@ -1,7 +1,5 @@
 """Matrix products whose accumulators spill, and what the compilers' code moves for that."""
 
-from __future__ import annotations
-
 from drkernel.sim.cost.pressure import block_pressure, register_limit, spilled_bytes
 from drkernel.sim.spec import get_spec
 from kernels_for_target import matmul_ttir

@@ -24,8 +24,6 @@ NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 ``benchmarks/hack_recall.py`` has graded the whole corpus with it. ``# device: sim:GPU`` is where it shows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections import Counter

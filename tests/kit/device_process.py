@@ -1,7 +1,5 @@
 """A simulated device in a forked process, reached over the two sockets that the gym's runner and judge use."""
 
-from __future__ import annotations
-
 import multiprocessing
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Kernels on exact values beside the native executor: what each launch leaves in memory, element by element."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A pool whose verdict is a pure function of the text, and runs small enough for tests."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -12,8 +12,6 @@ The root ``conftest.py`` starts one farm; every worker of pytest-xdist uses it. 
 Tests about starting want the real thing: ``sys.executable``, and ``use_in_factories(cold=True)``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ With them, see ``launches.py``.
 ``with executing() as log:`` makes ``kernel[grid](...)`` compile to TTIR and run natively on the tensors' own memory.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Kernels that the target-compile tests compile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton

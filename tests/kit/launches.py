@@ -8,8 +8,6 @@ ask before and after something reads a tensor. What it takes from the device's i
 The executor without a device, on CPU tensors, is ``harness.executing``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 ``python tests/kit/liger_cases.py`` runs them all on a simulated GPU, forward and backward, and prints a table.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

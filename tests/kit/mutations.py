@@ -1,7 +1,5 @@
 """Additions to the text of any Triton kernel, none of which can make it faster on a GPU."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls of PyTorch's functions at random sizes, which between them run every kind of operator that has a price."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """A recorded batch of a tiny policy: ragged turns, rejected ones, failed graders; as our trainer holds it and as verl's
 queue would."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -8,8 +8,6 @@ the simulated GPU has counted. ``card_factory(gym.factory)`` opens sessions on i
 In the zygote this is imported before torch, so torch is imported where it is used.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

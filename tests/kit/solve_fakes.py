@@ -1,7 +1,5 @@
 """A pool that grades by what the text says of itself, a model that answers from a function, and tasks for both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Which of the seven a test takes goes by its name, so that over many tests all of them are looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from zlib import crc32

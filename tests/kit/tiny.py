@@ -1,7 +1,5 @@
 """A tiny policy and corpus shared by the tests of sampling and training."""
 
-from __future__ import annotations
-
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 

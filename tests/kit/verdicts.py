@@ -1,7 +1,5 @@
 """Verdicts as a judge would give them, without a judge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drkernel.verdict import Speedup, Verdict

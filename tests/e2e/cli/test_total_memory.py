@@ -1,7 +1,5 @@
 """``--total-memory-gib`` reaches the pool of every command that makes one of several slots."""
 
-from __future__ import annotations
-
 import pytest
 
 from drkernel.cli import main

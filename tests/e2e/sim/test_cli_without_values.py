@@ -1,7 +1,5 @@
 """``drkernel sim`` where values are not computed: what it says of launches that never ran, and what it needs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The executor and Triton's own interpreter, which needs a process of its own, on the conformance cases."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A script that runs for long ends within a second of a signal, and prints what the device saw until then."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

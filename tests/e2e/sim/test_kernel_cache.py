@@ -1,8 +1,6 @@
 """Kernels on disk: the second run compiles nothing and gives the same, a changed kernel is compiled anew; damage and
 foreign folders are survived."""
 
-from __future__ import annotations
-
 import json
 import linecache
 import os

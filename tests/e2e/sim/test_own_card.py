@@ -1,7 +1,5 @@
 """Cards of the user's own: read from a file on the command line, known to every process, refused over the wire."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What NVIDIA's own compiler makes of kernels whose accumulators spill."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The interval of a modelled speedup: wide where kinds of kernels are little known, around 1 against itself."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The one formula behind operators and launches: monotone, bounded by the hardware, honest about parallelism."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The L2 state: against a brute-force cache of small lines, and by its own promises."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 

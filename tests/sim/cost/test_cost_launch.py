@@ -1,7 +1,5 @@
 """Triton launches: from an executor's counts to time, on one footing with PyTorch's operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """No modelled launch is faster than its card, and nothing added makes one faster: over thousands of random counts."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, replace

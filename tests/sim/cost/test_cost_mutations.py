@@ -1,7 +1,5 @@
 """Real kernels with something added: what is added never makes them faster, what never runs makes no difference."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

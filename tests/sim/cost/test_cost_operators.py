@@ -1,7 +1,5 @@
 """Operators from shapes alone: which unit, how many passes, what the cache saves, what is free."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Every operator that the device allows has a price or says that it has none; failures make nothing cheaper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Products, windows and divisions of real Triton kernels: each mechanism by two kernels that differ in it alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Host and device on one clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from drkernel.sim.cost.records import CostEstimate, combine

@@ -1,7 +1,5 @@
 """GPU specifications: complete, cited, and consistent with each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from drkernel.sim.spec import GPUSpec, get_spec, host_name, known_gpus, known_hosts

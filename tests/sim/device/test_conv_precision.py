@@ -1,7 +1,5 @@
 """Convolutions on the simulated GPU: what they are charged for is what they compute."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """CUDA graphs: a replay does to memory what the captured commands do, a capture does nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

@@ -1,7 +1,5 @@
 """Operators that host code defines itself, and extensions that cannot be built here."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What reaches the outputs of a call: storages followed through launches and operators, copies told from work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A device without data: shapes, contents of what is small, launches by samples, and what depends on data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

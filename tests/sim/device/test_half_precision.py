@@ -1,7 +1,5 @@
 """Operators on fp16 and bf16 are as accurate as CUDA's, which compute in fp32 and round once."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a device did, priced by somebody else: the journal crosses as text and gives the same time."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 """In a script that a person runs, long launches wait until something looks: the same values, or a word that they ran
 not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

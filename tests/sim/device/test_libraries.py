@@ -1,7 +1,5 @@
 """Library calls of CUDA on the simulated device: one operator each, and the right numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """What host code of published libraries does around kernels: each of these once failed or gave another result."""
 
-from __future__ import annotations
-
 import threading
 from fractions import Fraction
 from typing import Any

@@ -1,8 +1,6 @@
 """Host code of published libraries and of Triton's own tests that a card runs: each of these once failed, or gave
 another result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

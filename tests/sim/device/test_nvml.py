@@ -1,7 +1,5 @@
 """Libraries that ask NVML for a GPU before they touch ``torch.cuda`` find the simulated one."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

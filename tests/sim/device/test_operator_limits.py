@@ -3,8 +3,6 @@
 The limits are worked out here from the tensors alone and from PyTorch's own count of operations, not by the model.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Which operators the device runs, in which form, what is free, and what its errors say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

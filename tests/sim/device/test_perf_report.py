@@ -1,7 +1,5 @@
 """``triton.testing.perf_report`` as the tutorials use it: a table of modelled figures, and a plot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 ``execution="late"`` has the device put off what it may at any size; "at once" carries all out, to compare with.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The fp8 formats of AMD's cards, whose one NaN has the bits of the negative zero, against PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

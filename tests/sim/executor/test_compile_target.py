@@ -1,7 +1,5 @@
 """Registers, shared memory and errors by Triton's own compiler, cached by content, safe against its crashes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Every conformance case on the executor, against references in float64 or exact rounding."""
 
-from __future__ import annotations
-
 import pytest
 
 from all_cases import CASES, REACHABLE

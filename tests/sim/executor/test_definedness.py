@@ -1,7 +1,5 @@
 """Reads of memory that nothing wrote are errors where the values have a say in what the kernel does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

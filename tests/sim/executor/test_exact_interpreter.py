@@ -1,7 +1,5 @@
 """Real kernels on exact values: their floats are the native executor's, and what is computed is told from how."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

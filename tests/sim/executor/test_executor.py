@@ -1,7 +1,5 @@
 """What the executor reports besides results: findings of the sanitizers, counters, prints, limits, refusals."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

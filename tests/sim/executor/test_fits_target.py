@@ -1,7 +1,5 @@
 """Kernels that a GPU would refuse or spill: found without compiling, and equal to what the compiler says."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

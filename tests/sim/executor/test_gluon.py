@@ -1,7 +1,5 @@
 """Gluon: kernels on registers run, as their layouts change no value; what is not sequential is refused by name."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Inline assembly against models written independently: Python's integers, and exact fractions for floats."""
 
-from __future__ import annotations
-
 import math
 import random
 import struct

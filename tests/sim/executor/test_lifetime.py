@@ -1,7 +1,5 @@
 """How long values need scratch memory, on hand-written IR, and that the arena never gives two of them one place."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Races: kernels that hide one behind aliases, casts, sizes or atomics, and honest ones that look alike."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

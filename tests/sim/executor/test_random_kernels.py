@@ -1,7 +1,5 @@
 """Random kernels against torch in float64: fusion, buffers and loops in combinations that nobody chose."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Properties over shapes that do not divide the block, strides, offsets and masks drawn at random."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -13,10 +11,8 @@ from hypothesis import strategies as st
 
 from conformance_cases import randn
 from harness import Log, executing
-from kernels_attention import forward_kernel
 from kernels_elementwise import add_kernel, strided_kernel
 from kernels_matmul import run_matmul
-from kernels_nn import online_softmax_kernel, softmax_kernel
 from ttir_executor.lower import jit
 
 COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -69,21 +65,6 @@ def test_strided_blocks(
 
 
 @COMMON
-@given(rows=st.integers(1, 6), cols=st.integers(1, 500), scale=st.sampled_from([0.01, 1.0, 40.0]))
-def test_softmax_rows(log: Log, rows: int, cols: int, scale: float) -> None:
-    x = randn(rows, cols) * scale
-    want = x.double().softmax(1)
-    whole, online = torch.zeros(rows, cols), torch.zeros(rows, cols)
-    softmax_kernel[(rows,)](x, whole, cols, cols, BLOCK=triton.next_power_of_2(cols))
-    online_softmax_kernel[(rows,)](x, online, cols, BLOCK=64)
-    # the error of exp grows with the size of its argument
-    rtol = 2e-6 * max(1.0, scale)
-    assert torch.allclose(whole.double(), want, rtol=rtol, atol=1e-9)
-    assert torch.allclose(online.double(), want, rtol=4 * rtol, atol=1e-9)
-    _clean(log)
-
-
-@COMMON
 @given(
     m=st.integers(1, 70),
     n=st.integers(1, 70),
@@ -96,22 +77,6 @@ def test_matmul_shapes(log: Log, m: int, n: int, k: int, turned: bool, blocks: t
     b = randn(n, k, seed=1, dtype=torch.float16).t() if turned else randn(k, n, seed=1, dtype=torch.float16)
     got = run_matmul(a, b, torch.float32, "cpu", blocks)
     assert torch.allclose(got.double(), a.double() @ b.double(), atol=1e-4)
-    _clean(log)
-
-
-@COMMON
-@given(length=st.integers(1, 70), causal=st.booleans(), blocks=st.sampled_from([(16, 16), (32, 16), (16, 32)]))
-def test_attention_lengths(log: Log, length: int, causal: bool, blocks: tuple[int, int]) -> None:
-    q, k, v = (randn(2, length, 16, seed=s, dtype=torch.float16) for s in range(3))
-    out, lse = torch.zeros(2, length, 16, dtype=torch.float16), torch.zeros(2, length)
-    forward_kernel[(triton.cdiv(length, blocks[0]), 2)](
-        q, k, v, out, lse, 0.25, length, CAUSAL=causal, D=16, BM=blocks[0], BN=blocks[1]
-    )
-    scores = q.double() @ k.double().transpose(1, 2) * 0.25
-    if causal:
-        scores = scores.masked_fill(~torch.ones(length, length, dtype=torch.bool).tril(), -float("inf"))
-    assert torch.allclose(out.double(), scores.softmax(-1) @ v.double(), atol=2e-3)
-    assert torch.allclose(lse.double(), scores.logsumexp(-1) / 0.6931471805599453, atol=2e-3)
     _clean(log)
 
 

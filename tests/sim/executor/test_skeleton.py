@@ -1,7 +1,5 @@
 """Kernels without their data: skeletons count what the kernels themselves count, and samples stand for grids."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Sequence

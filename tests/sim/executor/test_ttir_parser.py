@@ -1,7 +1,5 @@
 """The reader of TTIR text: what it understands, and what hostile text gets."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

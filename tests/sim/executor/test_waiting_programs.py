@@ -1,7 +1,5 @@
 """Programs that wait for later ones: grid barriers, fix-ups of split sums, locks that are handed backwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

@@ -1,7 +1,5 @@
 """``drkernel train --engine NAME``: engines of plug-ins, and names that nobody registered."""
 
-from __future__ import annotations
-
 from commands import invoke
 
 PLUGIN = """

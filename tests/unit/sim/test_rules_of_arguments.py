@@ -29,7 +29,7 @@ def test_what_a_dead_tensor_held_is_read_from_memory_again():
     state = L2State(H100)
     state.read(1, 1024.0)
     state.read(2, 1024.0)
-    state.drop(lambda storage: storage == 1)
+    state.forget(1)
     assert (state.read(1, 1024.0), state.read(2, 1024.0)) == (1024.0, 0.0)
 
 
