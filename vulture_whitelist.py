@@ -46,7 +46,7 @@ _.mode, _.build_topology, _.finalize, _.send_weights, _.receive_weights, _.Ahead
 # a module of candidates' own that a zygote imports before it forks
 drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines
-_.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
+_.tokens_estimated, _.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
 _.compile_error, _.wrong_step, _.response_truncation
 # shown by a template (report/templates)
 _.candidate_sha256, _.binds, _.listings

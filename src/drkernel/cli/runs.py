@@ -1,6 +1,7 @@
 """Commands on finished runs: ``drkernel compare``, ``drkernel export``, ``drkernel report``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +19,16 @@ A difference is the later run minus the first. Of a run with more turns than the
 p is the probability of a difference at least this large if the runs were exchangeable task by task (a sign-flip test).
 Modelled times are never compared with measured ones.
 
+--html writes a page: a leaderboard of the runs, their curves on common charts, the differences. It also takes runs of
+'drkernel train', whose evaluations are drawn by step.
+
 Exit codes: 0 compared, 2 wrong usage or runs that cannot be compared.
 
 Examples:
 
   drkernel compare runs/bench-base runs/bench-trained
+
+  drkernel compare runs/a runs/b runs/c --html board.html
 
   drkernel compare runs/a runs/b --json | jq '.rows[] | select(.p < 0.05)'
 """
@@ -34,22 +40,29 @@ def compare(
     force: Annotated[bool, typer.Option("--force", help="compare runs graded on other terms all the same")] = False,
     all_turns: Annotated[bool, typer.Option("--all-turns", help="compare all turns of a run that has more")] = False,
     seed: Annotated[int, typer.Option(help="of the resampling")] = 0,
+    html: Annotated[Path | None, typer.Option(help="also write a page: leaderboard, curves, differences")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON and nothing else; a list for several runs")
     ] = False,
 ) -> None:
     """Parse, compare, print."""
     from drkernel.config import ConfigError
+    from drkernel.report.board import kind_of, write_board
     from drkernel.solve.bench import compare as compared
 
     if len(runs) < 2:
         raise ConfigError("compare takes two runs or more")
-    results = [compared(runs[0], run, seed=seed, force=force, all_turns=all_turns) for run in runs[1:]]
+    trained = html is not None and all(kind_of(run) == "train" for run in runs)
+    later = () if trained else runs[1:]
+    results = [compared(runs[0], run, seed=seed, force=force, all_turns=all_turns) for run in later]
     if as_json:
         print(json.dumps(results[0] if len(results) == 1 else results))
     else:
         for result in results:
             _show(result)
+    if html is not None:
+        write_board(html, runs, results)
+        print(f"wrote {html}", file=sys.stderr)
 
 
 def _show_run(console: Any, name: str, run: dict[str, Any]) -> None:
@@ -67,6 +80,7 @@ def _show(result: dict[str, Any]) -> None:
     from rich.text import Text
 
     from drkernel.episode.metrics import baseline_name
+    from drkernel.report.board import difference
 
     console = output()
     for name in ("first", "second"):
@@ -84,24 +98,13 @@ def _show(result: dict[str, Any]) -> None:
     for row in result["rows"]:
         better = (row["difference"] > 0) != ("hack" in row["figure"])
         style = "" if row["p"] >= 0.05 else "green" if better else "red"
-        table.add_row(*(Text(cell, style=style * (k == 3)) for k, cell in enumerate(_difference(row))))
+        table.add_row(*(Text(cell, style=style * (k == 3)) for k, cell in enumerate(difference(row))))
     console.print(table)
     ratio = result["speedup_ratio"]
     if ratio is not None:
         known = "" if ratio["low"] is None else f"{ratio['low']:.2f} to {ratio['high']:.2f}, "
         said = f"the second {ratio['ratio']:.2f}x as fast as the first ({known}p {ratio['p']:.3f})"
         console.print(f"solved by both: {ratio['tasks']} tasks, {said}")
-
-
-def _difference(row: dict[str, Any]) -> tuple[str, ...]:
-    """A row of a comparison in words: figure, first, second, difference, 95% interval, p."""
-    scale, digits, unit = (1, 3, "") if "reward" in row["figure"] else (100, 1, "%")
-    first, second = (f"{scale * row[name]:.{digits}f}{unit}" for name in ("first", "second"))
-    gap, *between = (
-        "" if row[name] is None else f"{scale * row[name]:+.{digits}f}" for name in ("difference", "low", "high")
-    )
-    p = f"{row['p']:.3f}" if row["p"] >= 0.001 else "<0.001"
-    return row["figure"], first, second, gap + " pt" * bool(unit), " to ".join(filter(None, between)), p
 
 
 # ---- ``drkernel export RUN...``: trajectories as data for fine-tuning
@@ -120,37 +123,49 @@ Examples:
 
   drkernel export runs/bench-NAME --out data/sft.jsonl --min-speedup 1.2 --min-coverage 0.5
 
-  drkernel export runs/a runs/b --out data/all.jsonl --end every --status any
+  drkernel export runs/a runs/b --out data/sft.parquet --tokenizer Qwen/Qwen3-8B --max-tokens 16384
+
+  drkernel export runs/a runs/b --out verdicts.csv   every verdict, a row an answer
 """
 
 
 @export_app.command(help=EXPORT)
 def export(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
-    out: Annotated[Path, typer.Option(help="FILE.jsonl")],
+    out: Annotated[Path, typer.Option(help="FILE.jsonl, FILE.parquet, or FILE.csv for all verdicts")],
     end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
     status: Annotated[list[str] | None, typer.Option(help="statuses that pass, or 'any' (default: correct)")] = None,
     min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
     min_coverage: Annotated[float | None, typer.Option(help="of the last answer, 0 to 1")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="a finding that no answer may have; repeatable")] = None,
     allow_hacks: Annotated[bool, typer.Option("--allow-hacks", help="keep trajectories that hold hacks")] = False,
+    tokenizer: Annotated[str | None, typer.Option(help="count tokens with this tokenizer (default: estimate)")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="longest conversation")] = None,
     no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="take <think> parts off the answers")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
     from drkernel.config import load_config
-    from drkernel.solve.export import ExportFilter
+    from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
     from drkernel.solve.export import export as write
 
+    if out.suffix == ".csv":
+        count_rows = write_verdicts(runs, out)
+        print(json.dumps({"verdicts": count_rows}) if as_json else f"{out}: {count_rows} verdicts")
+        raise SystemExit(0 if count_rows else 1)
     statuses = tuple(status) if status else ("correct",)
     chosen = dict(
         end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup, min_coverage=min_coverage,
-        allow_hacks=allow_hacks, keep_reasoning=not no_reasoning,
+        without=tuple(without or ()), allow_hacks=allow_hacks, max_tokens=max_tokens, keep_reasoning=not no_reasoning,
     )  # fmt: skip
-    summary = write(runs, out, load_config(ExportFilter, base=chosen))
+    wanted = load_config(ExportFilter, base=chosen)
+    count = None if tokenizer is None else tokenizer_counter(tokenizer)
+    summary = write(runs, out, wanted, count)
     if as_json:
         print(json.dumps(summary.model_dump()))
     else:
-        print(f"{out}: {summary.rows} conversations from {summary.tasks} tasks, about {summary.tokens:,} tokens")
+        about = "" if count is not None else "about "
+        print(f"{out}: {summary.rows} conversations from {summary.tasks} tasks, {about}{summary.tokens:,} tokens")
         left_out = sorted(summary.left_out.items(), key=lambda item: -item[1])
         if left_out:
             print("left out: " + ", ".join(f"{reason} {number}" for reason, number in left_out))

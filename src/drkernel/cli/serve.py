@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -283,20 +284,18 @@ def show(store: StoreFile, as_json: Annotated[bool, typer.Option("--json")] = Fa
 @store_app.command()
 def export(
     store: StoreFile,
-    out: Annotated[Path, typer.Argument(help="a .jsonl file")],
+    out: Annotated[Path, typer.Argument(help="a .jsonl or .parquet file")],
     status: Annotated[str | None, typer.Option(help="only verdicts of this status")] = None,
     task: Annotated[str | None, typer.Option(help="only tasks whose id contains this")] = None,
 ) -> None:
     """Write jobs with request and verdict, oldest first.
 
-    Example: drkernel store export drkernel-store.sqlite verdicts.jsonl --status correct
+    Example: drkernel store export drkernel-store.sqlite verdicts.parquet --status correct
     """
-    if out.suffix != ".jsonl":
-        raise ConfigError(f"{out}: the name must end in .jsonl")
-    count = 0
-    with _open(store) as opened, replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for count, row in enumerate(_rows(opened, status, task), 1):  # noqa: B007
-            file.write(json.dumps(row) + "\n")
+    if out.suffix not in (".jsonl", ".parquet"):
+        raise ConfigError(f"{out}: the name must end in .jsonl or .parquet")
+    with _open(store) as opened, replacing(out) as temporary:
+        count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
     print(f"{out}: {count} jobs")
 
 
@@ -327,6 +326,32 @@ def _rows(opened: Any, status: str | None, task: str | None) -> Iterator[dict[st
                 "candidate": request.candidate, "reference": request.task.reference,
                 "request": request.model_dump_json(), "verdict": verdict.model_dump_json(),
             }  # fmt: skip
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
+    """Write the rows as a file; return how many."""
+    count = 0
+    if not parquet:
+        with path.open("w", encoding="utf-8") as file:
+            for count, row in enumerate(rows, 1):  # noqa: B007
+                file.write(json.dumps(row) + "\n")
+        return count
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl") from None
+    numbers = {"submitted", "finished", "speedup", "coverage"}
+    names = (
+        "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
+        "reference", "request", "verdict",
+    )  # fmt: skip
+    schema = pyarrow.schema([(name, pyarrow.float64() if name in numbers else pyarrow.string()) for name in names])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        while portion := list(itertools.islice(rows, 1000)):
+            writer.write_table(pyarrow.Table.from_pylist(portion, schema=schema))
+            count += len(portion)
+    return count
 
 
 def _open(path: Path) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from drkernel.cli import terms
 from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
@@ -32,33 +35,78 @@ if TYPE_CHECKING:
 
 
 class LiveSolve:
-    """Prints a line for every attempt, and what the search has spent at its end."""
+    """A growing table of attempts on a terminal; otherwise one line each."""
 
     def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
         self.run, self.meter, self.quiet = run, meter, quiet
-        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        self.terminal = sys.stderr.isatty()
+        self.console = Console(stderr=True, highlight=False)
         self.turns: list[Turn] = run.bench.played.turns(run.bench.keys[0])
+        self.end: JournalEntry | None = None
+        self.live: Live | None = None
+        self.since = time.monotonic()
+        """When the last answer came."""
         self.page = LivePage(self._write_page)
-        if self.turns:
+        if self.turns and not quiet:
             count = len(self.turns)
             self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
 
     def __call__(self, row: JournalEntry) -> None:
         """One line of the journal."""
-        self.page()
         if row.turn is not None:
             self.turns.append(row.turn)
-            self.console.print(*(cell for cell in self._cells(row.turn) if cell), sep="  ", soft_wrap=True)
-            return
-        detail = f": {printable(row.detail, lines=False)}" if row.detail else ""
-        cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
-        spent = f"{self.meter.spending.usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes"
-        self.console.print(f"ended by {row.end}{detail}; {spent}", markup=False, soft_wrap=True)
+        else:
+            self.end = row
+        self.since = time.monotonic()
+        self.page()
+        if self.live is None and not self.quiet:
+            if row.turn is not None:
+                self.console.print(*(cell for cell in self._cells(row.turn) if cell), sep="  ", soft_wrap=True)
+            else:
+                detail = f": {printable(row.detail, lines=False)}" if row.detail else ""
+                self.console.print(f"ended by {row.end}{detail}", markup=False, soft_wrap=True)
+
+    def __enter__(self) -> LiveSolve:
+        if self.terminal and not self.quiet:
+            self.live = Live(get_renderable=self.table, console=self.console, refresh_per_second=4)
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            live, self.live = self.live, None
+            live.transient = True  # what fitted the screen gives way to the whole
+            live.stop()
+            self.console.print(self.table())
 
     def _write_page(self) -> None:
         from drkernel.report.solve import write_solve_report  # loads torch
 
         write_solve_report(self.run.directory, live=True)
+
+    def table(self) -> Table:
+        """Return the table of attempts (while live, the last that fit the screen), with the best so far marked and the
+        spending."""
+        usage = self.meter.spending.usage
+        cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
+        if self.end is not None:
+            state = f"; ended by {self.end.end} {printable(self.end.detail, lines=False)}".rstrip()
+        else:
+            state = f"; turn {self._turn()} under way for {time.monotonic() - self.since:.0f} s" if self.live else ""
+        caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{state}"
+        table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
+        for name in ("turn", "verdict", "speedup", "coverage", "tokens", "what happened"):
+            table.add_column(name, no_wrap=self.live is not None or name != "what happened")
+        room = max(1, self.console.size.height - 5) if self.live is not None else len(self.turns)
+        for turn in self.turns[-room:]:
+            table.add_row(*self._cells(turn))
+        return table
+
+    def _turn(self) -> int:
+        """Return the number of the turn being played."""
+        last = max((turn.number for turn in self.turns), default=0)
+        made = sum(turn.number == last for turn in self.turns)
+        return last if 0 < made < self.run.bench.config.breadth else last + 1
 
     def _cells(self, turn: Turn) -> list[str]:
         from drkernel.report.render import STATUSES
@@ -234,7 +282,8 @@ async def _graders(local: Pool | None, url: str | None) -> AsyncIterator[Pool]:
 async def _search(run: BenchRun, meter: Meter, graders: AbstractAsyncContextManager[Pool], view: Any) -> None:
     try:
         async with graders as pool:
-            await run.run(meter, pool, progress=view)
+            with view:
+                await run.run(meter, pool, progress=view)
     finally:
         await meter.close()
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -131,31 +132,38 @@ def _copy(source: Path, target: Path) -> int:
     return written
 
 
+def make_view(recipe: Recipe, first: bool = True) -> View:
+    """Return a live view on a terminal, otherwise one that prints occasional lines; only the first rank has a live
+    one."""
+    return LiveView(recipe) if first and sys.stdout.isatty() else View(recipe)
+
+
 def _number(value: Any, pattern: str = "{:.3f}") -> str:
     return "-" if value is None else pattern.format(value)
 
 
 class View:
-    """Prints a line for every stage and evaluation, and every tenth SFT step; on a terminal it also counts the answers
-    of a step as they are graded, if ``live``."""
+    """Prints a line for every stage and evaluation, and every tenth SFT step."""
 
-    def __init__(self, recipe: Recipe, live: bool = True):
+    def __init__(self, recipe: Recipe):
         self.recipe = recipe
         self.started = time.perf_counter()
-        self.live = live and sys.stdout.isatty()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        pass
 
     def note(self, text: str) -> None:
-        """Print one line immediately, over the count of a step."""
-        over = "\r\033[K" if self.live else ""
-        print(f"{over}[{time.perf_counter() - self.started:7.1f} s] {text}", flush=True)
+        """Print one line immediately."""
+        print(f"[{time.perf_counter() - self.started:7.1f} s] {text}", flush=True)
 
     def update(self, kind: str, row: dict[str, Any]) -> None:
         """Handle an event of the run; see :data:`drkernel.rl.run.sitting.Progress`."""
         line = self.line(kind, row)
         if line is not None:
             self.note(line)
-        elif kind == "turn" and self.live:
-            print(f"\rstep {row['step']}: graded {row['graded']} of at most {row['of']}", end="", flush=True)
 
     def line(self, kind: str, row: dict[str, Any]) -> str | None:
         """Return the line for an event, or None for the many that do not deserve one."""
@@ -182,6 +190,56 @@ class View:
                 + "".join(f"\n            {line}" for line in size_lines(row["sizes"]))
             )
         return None
+
+
+class LiveView(View):
+    """One panel that is redrawn, with the lines of a quiet view above it."""
+
+    def __init__(self, recipe: Recipe):
+        super().__init__(recipe)
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console()
+        self.live = Live(console=self.console, refresh_per_second=4, transient=True)
+        self.now: dict[str, str] = {}
+
+    def __enter__(self) -> LiveView:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.live.__exit__(kind, error, traceback)
+
+    def note(self, text: str) -> None:
+        """Print one line above the panel."""
+        self.console.print(f"[dim]{time.perf_counter() - self.started:7.1f} s[/dim] {text}", highlight=False)
+
+    def update(self, kind: str, row: dict[str, Any]) -> None:
+        """Redraw the panel; keep the lines worth keeping."""
+        if kind in ("stage", "eval"):
+            super().update(kind, row)
+        if kind == "stage":
+            self.now = {name: str(value) for name, value in row.items()}
+        elif kind == "coldstart":
+            self.now["cold start"] = ", ".join(f"{name} {value}" for name, value in row.items())
+        elif kind == "turn":
+            self.now |= {"step": str(row["step"]), "graded": f"{row['graded']} of at most {row['of']}"}
+        elif (line := self.line(kind, row)) is not None and kind in ("copying", "sft", "rl"):
+            self.now["last"] = line
+        elif kind in ("copying", "sft"):
+            self.now["last"] = f"{kind} {row['step']}/{row['steps']} loss {row['loss']:.3f}"
+        self.live.update(self._panel())
+
+    def _panel(self) -> Any:
+        from rich.panel import Panel
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for name, value in self.now.items():
+            table.add_row(f"[bold]{name}[/bold]", value)
+        elapsed = time.perf_counter() - self.started
+        return Panel(table, title=f"{self.recipe.name}: {elapsed / 60:.1f} min", border_style="blue")
 
 
 # ---- ``drkernel train``: run a recipe, or resume an interrupted run
@@ -287,35 +345,35 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
         recipe = of_rank(recipe, distributed.local_rank())
     pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)
     page = LivePage(lambda: write_report(directory, live=True)) if world.first and recipe.report else None
-    view = View(recipe, world.first)
-    if shared is not None:
-        view.note(f"judge and policy share a card: {shared}")
+    with make_view(recipe, world.first) as view:
+        if shared is not None:
+            view.note(f"judge and policy share a card: {shared}")
 
-    def update(kind: str, row: dict[str, Any]) -> None:
-        view.update(kind, row)
-        if page is not None and kind in ("copying", "sft", "rl", "eval"):
-            page()
+        def update(kind: str, row: dict[str, Any]) -> None:
+            view.update(kind, row)
+            if page is not None and kind in ("copying", "sft", "rl", "eval"):
+                page()
 
-    run = Run(recipe, pool, update, write_report, world)
+        run = Run(recipe, pool, update, write_report, world)
 
-    def stop(*_: Any) -> None:
-        if run.stop_requested:
-            raise KeyboardInterrupt
-        run.stop_requested = True
-        view.note("stopping after this step, with a checkpoint (press again to stop at once)")
+        def stop(*_: Any) -> None:
+            if run.stop_requested:
+                raise KeyboardInterrupt
+            run.stop_requested = True
+            view.note("stopping after this step, with a checkpoint (press again to stop at once)")
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        summary = await run.run()
-    except Stopped:
-        if page is not None:
-            write_report(directory)
-        view.note(f"stopped; resume with: drkernel train --resume {directory}")
-        return 130
-    finally:
-        signal.signal(signal.SIGINT, before)
-        await pool.close()
-        distributed.stop(world)
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            summary = await run.run()
+        except Stopped:
+            if page is not None:
+                write_report(directory)
+            view.note(f"stopped; resume with: drkernel train --resume {directory}")
+            return 130
+        finally:
+            signal.signal(signal.SIGINT, before)
+            await pool.close()
+            distributed.stop(world)
     if world.first:
         _print_summary(summary, directory)
     return 0

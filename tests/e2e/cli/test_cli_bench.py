@@ -1,6 +1,7 @@
 """The bench, compare, export, solve and report commands, on answers that hold no code and so need no grader."""
 
 import contextlib
+import csv
 import json
 import traceback
 from pathlib import Path
@@ -96,12 +97,17 @@ def test_compare_export_and_report(run):
     done = drkernel("export", "r", "--out", "data.jsonl", "--status", "any", "--json", cwd=run)
     assert json.loads(done.stdout)["rows"] == 3 and len((run / "data.jsonl").read_text().splitlines()) == 3
     assert json.loads(drkernel("report", "r", "--json", cwd=run).stdout) == {"report": "r/report.html"}
+    drkernel("export", "r", "--out", "verdicts.csv", cwd=run)
+    rows = list(csv.DictReader((run / "verdicts.csv").open()))
+    assert len(rows) == 6 and {row["status"] for row in rows} == {"compile_error"}
 
 
-def test_several_runs_are_compared_with_the_first(run):
+def test_several_runs_stand_on_one_page(run):
     drkernel(*bench_arguments(out="other", turns=2), cwd=run)
-    done = drkernel("compare", "r", "other", "r", "--json", cwd=run)
+    done = drkernel("compare", "r", "other", "r", "--html", "board.html", "--json", cwd=run)
     assert [one["second"]["run"] for one in json.loads(done.stdout)] == ["other", "r"]
+    page = (run / "board.html").read_text()
+    assert "<h1>3 runs</h1>" in page and "other minus r" in page and page.count('<div class="legend">') == 3
     assert drkernel("compare", "r", cwd=run, code=2).stdout == ""
 
 

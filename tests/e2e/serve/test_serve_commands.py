@@ -37,8 +37,12 @@ def test_a_store_is_shown_exported_and_pruned(filled, tmp_path):
     assert [row["status"] for row in rows] == ["correct", "hack", "correct"]
     assert rows[0]["candidate"] == make_request(0).candidate
     assert json.loads(rows[1]["verdict"])["status"] == "hack"
-    assert "2 jobs" in invoke("store", "export", str(filled), str(lines), "--status", "correct").stdout
-    assert "1 jobs" in invoke("store", "export", str(filled), str(lines), "--task", "t/1").stdout
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "out.parquet"
+    assert "2 jobs" in invoke("store", "export", str(filled), str(out), "--status", "correct").stdout
+    table = parquet.read_table(out).to_pylist()
+    assert [row["task_id"] for row in table] == [rows[0]["task_id"], rows[2]["task_id"]]
+    assert "1 jobs" in invoke("store", "export", str(filled), str(out), "--task", "t/1").stdout
     assert invoke("store", "export", str(filled), "out.csv").exit_code == 2
     assert "0 jobs deleted" in invoke("store", "prune", str(filled), "--days", "1").stdout
     time.sleep(0.01)

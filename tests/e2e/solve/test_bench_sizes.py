@@ -81,6 +81,10 @@ def test_exports_have_a_column_for_each(run):
     drkernel("export", "r", "--out", "data.jsonl", cwd=home)
     (row,) = map(json.loads, (home / "data.jsonl").read_text().splitlines())
     assert (row["turns"][-1]["checked_at"], row["turns"][-1]["timed_at"]) == (THIN, OWN)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    drkernel("export", "r", "--out", "data.parquet", cwd=home)
+    (again,) = parquet.read_table(home / "data.parquet").to_pylist()
+    assert again["turns"][-1]["timed_at"] == OWN and again["turns"][-1]["untimed"] is None
 
 
 def test_a_comparison_says_at_which_sizes_each_run_was_timed(run):

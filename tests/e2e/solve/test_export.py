@@ -1,11 +1,13 @@
 """Conversations as data: what passes, what never does, and that rows say what the model saw."""
 
 import asyncio
+import json
 
 import pytest
 
 from drkernel.config import ConfigError
 from drkernel.episode.meter import Meter
+from drkernel.episode.records import Message
 from drkernel.rl.run.sft import load_conversations
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
@@ -30,7 +32,7 @@ def test_a_row_is_the_conversation_as_the_model_saw_it_and_its_best_answer(tmp_p
     (row,) = rows
     assert row.messages[:-1] == model.calls[2].messages and "SPEED = 1.9" in row.messages[-1].content
     assert [turn.status for turn in row.turns] == ["correct", "incorrect", "correct"]
-    assert row.turns[-1].speedup == 1.9 and row.device == "sim:h200"
+    assert row.turns[-1].speedup == 1.9 and row.device == "sim:h200" and row.tokens_estimated
     assert summary.rows == 1 and summary.left_out == {}
     assert [m["role"] for m in load_conversations(tmp_path / "d.jsonl")[0]] == ["user", "assistant"] * 3
 
@@ -51,6 +53,9 @@ def test_a_trajectory_with_a_hack_never_passes_unless_asked(tmp_path, speeds):
     assert rows_of(tmp_path / "r", tmp_path / "d.jsonl", end="every", status=())[0] == []
     rows, _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl", allow_hacks=True)
     assert len(rows) == 1 and rows[0].turns[-1].speedup == 1.5
+    without = {"allow_hacks": True, "without": ("no_custom_kernel",)}
+    left = rows_of(tmp_path / "r", tmp_path / "d.jsonl", **without)[0]
+    assert len(left) == (0 if speeds[0] == "HACK" else 1)  # findings are those of the row's own answers
 
 
 def test_a_hack_among_the_answers_that_did_not_go_on_is_no_part_of_the_trajectory(tmp_path):
@@ -65,6 +70,7 @@ def test_a_hack_among_the_answers_that_did_not_go_on_is_no_part_of_the_trajector
     ({"min_speedup": 1.3}, {"t/1"}, "too slow"),
     ({"status": ()}, {"t/0", "t/1", "t/2"}, None),
     ({"status": ("incorrect",)}, {"t/2"}, "ends correct"),
+    ({"max_tokens": 5}, set(), "too long"),
     ({"min_coverage": 1.0}, {"t/0", "t/1"}, "ends incorrect"),
 ])  # fmt: skip
 def test_filters(tmp_path, terms, tasks, reason):
@@ -101,8 +107,27 @@ def test_reasoning_of_the_last_answer_is_kept_or_taken_off(tmp_path):
     assert "why" not in row.messages[-1].content
 
 
+def test_parquet_holds_the_same_rows(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run(tmp_path / "r", lambda call: answer(1.5), tasks=2, turns=2)
+    rows, _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
+    export([tmp_path / "r"], tmp_path / "d.parquet")
+    table = parquet.read_table(tmp_path / "d.parquet").to_pylist()
+    assert table == [json.loads(row.model_dump_json()) for row in rows]
+
+
+def test_tokens_are_counted_by_what_is_given(tmp_path):
+    run(tmp_path / "r", lambda call: answer(1.5), turns=1)
+
+    def count(messages: list[Message]) -> int:
+        return 7 * len(messages)
+
+    summary = export([tmp_path / "r"], tmp_path / "d.jsonl", count=count)
+    assert summary.tokens == 14 and not json.loads((tmp_path / "d.jsonl").read_text())["tokens_estimated"]
+
+
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"must end in \.jsonl"):
+    with pytest.raises(ConfigError, match=r"\.jsonl or \.parquet"):
         export([tmp_path], tmp_path / "d.csv")
     with pytest.raises(ConfigError, match="is not a bench run"):
         export([tmp_path], tmp_path / "d.jsonl")
