@@ -197,6 +197,46 @@ def test_square_matrices_may_be_taken_for_square(gym):
     assert wrong.status == "incorrect" and "x.shape[0]" in wrong.checked_at.changed
 
 
+RESIDUAL = """
+import torch
+WIDTH, FEATURES = 1024, 1024
+class Model(torch.nn.Module):
+    def __init__(self, width, features):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, features)
+    def forward(self, x):
+        return self.linear(x).mean(1, keepdim=True) + x
+def get_inputs():
+    return [torch.rand(64, WIDTH)]
+def get_init_inputs():
+    return [WIDTH, FEATURES]
+"""
+RESIDUAL_NEW = """
+import torch, triton, triton.language as tl
+@triton.jit
+def add_kernel(mean, x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row * n + at, tl.load(mean + row) + tl.load(x + row * n + at, at < n), at < n)
+class ModelNew(torch.nn.Module):
+    def __init__(self, width, features):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, features)
+    def forward(self, x):
+        if self.linear.out_features != x.shape[1]:
+            raise ValueError("features must equal the width")
+        mean, out = self.linear(x).mean(1), torch.empty_like(x)
+        add_kernel[(x.shape[0],)](mean, x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out
+"""
+
+
+def test_weights_of_equal_sides_may_be_taken_for_square(gym):
+    """Arguments of the constructor that are equal were shortened apart, and a published answer refused them."""
+    verdict = gym.grade(Task(id="residual", reference=RESIDUAL), RESIDUAL_NEW, **TERMS)
+    (_, width), (_, features) = (verdict.checked_at.changed[name] for name in ("WIDTH", "FEATURES"))
+    assert verdict.is_correct and width == features
+
+
 ROWS = """
 import torch
 ROWS = 512

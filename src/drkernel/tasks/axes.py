@@ -202,7 +202,7 @@ class SizedSource:
     def __init__(self, source: str) -> None:
         prepare_shapes()
         self.source = source
-        self.divided = source.rstrip().endswith(DIVIDED)
+        self.divided, self.together = (source.rstrip().endswith(mark) for mark in (DIVIDED, TOGETHER))
         self.reference = load_reference(source)
         self.model, self.inputs = on_meta(self.reference)
         self.cost, results = cost_of(self.model, self.inputs)
@@ -302,7 +302,7 @@ class SizedSource:
 
         Places that no place can do without are one knob together.
         """
-        if self.source.rstrip().endswith(TOGETHER) or not knob.inputs_only or len(knob.axes) < 2:
+        if self.together or not knob.inputs_only or len(knob.axes) < 2:
             return []
         if self._scales_as_one(knob) or self._is_structured(knob):
             return []

@@ -194,7 +194,8 @@ class _Search:
         weights = [knob for knob in last if not knob.inputs_only]
         if not self._fits() and weights:
             self._fewer_groups()
-        self._in_balance([knob for knob in weights if not knob.axes], 4 * LEAST_TILE)
+        if not self.sized.together:
+            self._in_balance([knob for knob in weights if not knob.axes], 4 * LEAST_TILE)
         self._in_balance(weights, LEAST_TILE)
         if self.cost.weight_bytes <= self.limits.bytes:
             self._in_balance(last, LEAST_TILE)
@@ -264,8 +265,8 @@ class _Search:
             label = max(open_labels, key=lambda one: self.values[one])
             equal = [one for one in open_labels if self.values[one] == self.values[label]]
             groups = dict.fromkeys(tuple(group) for group in ([label], equal, open_labels))
-            if self.sized.operators > MOST_OPERATORS:
-                groups.pop((label,), None)  # every try takes long: equal axes go together
+            if (self.sized.operators > MOST_OPERATORS or self.sized.together) and len(equal) > 1:
+                groups.pop((label,))  # every try takes long: equal axes go together
             if not any(self._take({one: self._next(one, least) for one in group}) for group in groups):
                 stuck.add(label)
 
