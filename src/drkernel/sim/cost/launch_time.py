@@ -26,7 +26,7 @@ from drkernel.sim.cost.caches import (
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, spread
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, rereads_missing, unit_rate
+from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 from ttir_executor.lower.layouts import lanes_of
@@ -96,7 +96,6 @@ class LaunchShape:
     """programs on one SM if only threads counted"""
     busiest: float
     """total number of programs that the busiest SM runs"""
-    stages: int
     executed: Executed
     """by all programs"""
     classes: Sequence[tuple[float, Executed]]
@@ -243,7 +242,6 @@ def _shape(
         resident=resident,
         most=blocks_per_sm(spec, num_warps),
         busiest=float(math.ceil(programs / spec.sm_count)),
-        stages=num_stages,
         executed=stats.executed,
         classes=classes,
         spread=spread,
@@ -292,7 +290,7 @@ def _traffic(
     from_l2, own_again = past_l1(stats, profile, min(shape.most, shape.busiest), shape.on_sm, spec)
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
     own = asked / max(1.0, stats.own_passes)  # distinct bytes of each program
-    dram = own_again * rereads_missing(own * shape.under_way, spec)
+    dram = own_again * beyond(l2.capacity, own * shape.under_way)
     reads = {storage: part for storage, part, _ in stats.parts}
     writes = {storage: part for storage, _, part in stats.parts}
     for storage, nbytes, _ in stats.footprint:
@@ -303,7 +301,7 @@ def _traffic(
             l2.write(storage, written, writes.get(storage))
     dram += l2.take_writeback()
     written = float(sum(written for _, _, written in stats.footprint))
-    dram += max(0.0, stored_elements(stats, profile) - written) * rereads_missing(unique + written, spec)
+    dram += max(0.0, stored_elements(stats, profile) - written) * beyond(l2.capacity, unique + written)
     frame, local = spilled
     # L1 keeps none of it: tiles of 128 x 256 by four warps take as long with 98 KB of shared memory as with 196 (H200)
     dram += local * beyond(l2.capacity, frame * concurrent)

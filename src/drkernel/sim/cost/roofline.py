@@ -7,7 +7,7 @@ busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and ea
 import math
 from dataclasses import replace
 
-from drkernel.sim.cost.caches import EFFECTIVE_L2_SHARE, L2State
+from drkernel.sim.cost.caches import L2State, beyond
 from drkernel.sim.cost.records import Access, CostEstimate, KernelWork, TensorMeta, write
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
@@ -21,15 +21,9 @@ SM_BANDWIDTH_SHARE = 0.7
 """Share of an SM's L2 port (bytes per clock) that one SM alone reaches."""
 
 
-def rereads_missing(window: float, spec: GPUSpec) -> float:
-    """Share of repeated reads that miss L2 when ``window`` bytes are touched between two reads of the same byte."""
-    capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
-    return 0.0 if window <= capacity else 1.0 - capacity / window
-
-
 def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     """Return the modelled time of one kernel, and update ``l2``."""
-    dram = _dram_bytes(work, spec, l2)
+    dram = _dram_bytes(work, l2)
     moved = sum(access.l2_bytes for access in work.accesses)
     blocks = max(work.blocks, 1.0)
     parts = {
@@ -61,21 +55,17 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     )
 
 
-def _dram_bytes(work: KernelWork, spec: GPUSpec, l2: L2State) -> float:
+def _dram_bytes(work: KernelWork, l2: L2State) -> float:
     """Bytes between L2 and device memory: first reads that miss, later passes that miss, write-backs."""
     footprint = sum(access.nbytes for access in work.accesses if not access.write)
-    window = work.reuse_window or footprint
-    missing = rereads_missing(window, spec)
+    missing = beyond(l2.capacity, work.reuse_window or footprint)
     dram = 0.0
-    for access in work.accesses:
-        if access.write:
-            continue
-        dram += l2.read(access.storage, access.nbytes, access.part)
-        dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
-    for access in work.accesses:
+    for access in sorted(work.accesses, key=lambda access: access.write):
         if access.write:
             l2.write(access.storage, access.nbytes, access.part)
-            dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
+        else:
+            dram += l2.read(access.storage, access.nbytes, access.part)
+        dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
     return dram + l2.take_writeback()
 
 
