@@ -10,7 +10,6 @@ from drkernel.gym.judge.measured_timing import (
     clock_noise,
     clocks_disagree,
     median_seconds,
-    roofline_floor,
     speedup_interval,
 )
 
@@ -128,10 +127,6 @@ def test_calls_on_inputs_that_an_earlier_one_had_are_no_samples():
     """What is remembered from one call for the next gains nothing."""
     block = Block((3e-3, 1e-6, 1e-6, 3e-3, 1e-6), 6e-3, repeated=frozenset({1, 2, 4}))
     assert median_seconds([block]) == 3e-3
-
-
-def test_the_floor_is_memory_traffic_alone():
-    assert roofline_floor(4.8e12, 4.8e12) == 1.0
 
 
 def test_each_tuned_kernel_keeps_the_configuration_that_is_its_own(monkeypatch):

@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_value
@@ -258,7 +258,7 @@ class Checker:
         if not fitting:
             return arguments_of(inputs)
         before = rng.choice(fitting).result.arguments
-        for handle, value in zip(_leaves(before), _leaves(inputs), strict=True):
+        for handle, value in zip(tree_leaves(before), tree_leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
         return [
@@ -304,7 +304,7 @@ class Checker:
         for place, argument in enumerate(checked.result.arguments):
             expected = oracle.mutated.get(place)
             if expected is None:
-                if mutated & set(_handles(argument)):
+                if mutated & {leaf for leaf in tree_leaves(argument) if isinstance(leaf, int)}:
                     self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place)))
                 continue
             # a reference that works in place and returns its argument may be answered with a new tensor
@@ -313,7 +313,7 @@ class Checker:
                 continue
             after = compare([self.session.read(argument)], replace(oracle, outputs=(expected,)), self.side.rule)
             if not after.passed_calls:
-                self.fail(checked, show.wrong_mutation(checked.index, self.side.name_of(place), after.message))
+                self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place), after.message))
 
     def _check_sharing(self, checked: Checked) -> None:
         """Require that outputs have memory of their own, unless the reference's do not."""
@@ -421,22 +421,9 @@ def _region(output: Output) -> TensorMemory | None:
     return TensorMemory(output.storage, output.address, output.shape, output.stride, output.dtype.itemsize)
 
 
-def _handles(arguments: Any) -> list[int]:
-    return [leaf for leaf in _leaves(arguments) if isinstance(leaf, int)]
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Leaves of nested lists, tuples and dicts; dict values in order."""
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in _leaves(item)]
-    return [value]
-
-
 def _same_form(left: list[Any], right: list[Any]) -> bool:
-    pairs = list(zip(_leaves(left), _leaves(right), strict=False))
-    return len(_leaves(left)) == len(_leaves(right)) and all(
+    pairs = list(zip(tree_leaves(left), tree_leaves(right), strict=False))
+    return len(tree_leaves(left)) == len(tree_leaves(right)) and all(
         isinstance(a, torch.Tensor) == isinstance(b, torch.Tensor)
         and (not isinstance(a, torch.Tensor) or (a.shape == b.shape and a.dtype == b.dtype))
         for a, b in pairs

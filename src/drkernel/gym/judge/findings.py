@@ -205,22 +205,11 @@ def aliased_output(call: int, output: int) -> Finding:
     )
 
 
-def mutated_input(call: int, argument: str) -> Finding:
-    """An argument's contents changed, which the reference does not do."""
-    return _bug(
-        "mutated_input",
-        f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone.",
-        {"call": call + 1, "argument": argument},
-    )
-
-
-def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
-    """An argument that the reference changes holds something else."""
-    return _bug(
-        "mutated_input",
-        f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference, which changes it: {message}",
-        {"call": call + 1, "argument": argument},
-    )
+def mutated_input(call: int, argument: str, wrong: str | None = None) -> Finding:
+    """An argument is not left as the reference leaves it; ``wrong``: how, where the reference changes it."""
+    left = "the reference leaves it alone." if wrong is None else f"and not as the reference does: {wrong}"
+    said = f"Call {call + 1} changed its argument {argument!r}; {left}"
+    return _bug("mutated_input", said, {"call": call + 1, "argument": argument})
 
 
 def shared_output(call: int, output: int, what: str) -> Finding:
@@ -250,15 +239,6 @@ def constants_kept(names: Sequence[str]) -> Finding:
         f"The input {', '.join(names)} is the same in every draw and could not be changed, so whether the "
         "candidate reads it was not checked.",
         {"inputs": list(names)},
-    )
-
-
-def other_call(kind: str, asked: bool, what: str, message: str | None) -> Finding:
-    """A call that the task's own draws never make went wrong; ``asked``: the task requires it nevertheless."""
-    return Finding(
-        kind=kind,
-        severity="bug" if asked else "note",
-        message=f"{what}: {message}",
     )
 
 

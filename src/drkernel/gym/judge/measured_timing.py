@@ -162,16 +162,6 @@ def clocks_disagree(blocks: Sequence[Block], noise: float = 0.0) -> float | None
     return shown if shown > CLOCK_SLACK else None
 
 
-def roofline_floor(unique_bytes: float, bandwidth: float) -> float:
-    """Return the minimum seconds of a call, by memory traffic alone.
-
-    ``unique_bytes``: inputs read and outputs written, each once, with L2 empty at the start; ``bandwidth``: bytes per
-    second of device memory. Arithmetic is not considered, because a clever kernel may need less of it than the
-    reference.
-    """
-    return unique_bytes / bandwidth
-
-
 BLOCK_SECONDS = 0.05
 """that a block of calls takes at least: against it the host's hiccups and the judge's messages are small"""
 BLOCK_CALLS, MOST_CALLS = 5, 2000
@@ -517,7 +507,7 @@ def _conclude(pairs: _Pairs, profile: Profile, reference_profile: Profile, setti
         found.findings.append(show.clock_disagreement(disagreement))
     spec = spec_called(gpu_name(settings.place))
     if spec is not None:
-        floor = roofline_floor(pairs.input_bytes(), spec.dram_bandwidth)
+        floor = pairs.input_bytes() / spec.dram_bandwidth  # of memory alone: a clever kernel may do less arithmetic
         if seconds < FLOOR_SLACK * floor <= reference_seconds:
             found.findings.append(show.below_roofline(seconds, floor))
     return found

@@ -60,7 +60,8 @@ def make_other_calls(checker: Checker) -> None:
             wrong = None if late else (HOW[kind], _in_words(error))
         if wrong is None:
             continue
-        finding = show.other_call(kind, asked, *wrong)
+        said = f"{wrong[0]}: {wrong[1]}"
+        finding = Finding(kind=kind, severity="bug" if asked else "note", message=said)
         if asked:
             checker.fail(last, finding)
         else:

@@ -167,6 +167,23 @@ class Launched:
         """Bytes touched by stores and atomics, each once, as a share of those of all their lanes."""
         return sum(self.wrote.values()) / (self.asked(WRITTEN) or 1.0)
 
+    @property
+    def inner(self) -> dict[str, float]:
+        """Operations within loops and branches, for each byte of lanes written: what a program prepares is left out."""
+        done: Counter[str] = Counter()
+        for number, block in enumerate(self.blocks):
+            for unit, count in block.work.items() if block.parent is not None else ():
+                done[unit] += count * self.entered.get(number, 0.0)  # type: ignore[assignment]
+        written = self.asked(WRITTEN)
+        return {
+            unit: n / written for unit, n in done.items() if written and unit not in (LOADED, STORED, WRITTEN, WHOLE)
+        }
+
+    def written_with(self, block: int) -> float:
+        """The share of lanes written by programs that run a block."""
+        parts = [(self.asked(WRITTEN, dict(entered)), dict(entered).get(block)) for _, entered in self.alike]
+        return sum(part for part, ran in parts if ran) / (sum(part for part, _ in parts) or 1.0)
+
     def asked(self, unit: str, entered: Mapping[int, float] | None = None) -> float:
         """Bytes of all lanes of loads or stores, or operations, over all executions, or those of ``entered``."""
         times = self.entered if entered is None else entered
