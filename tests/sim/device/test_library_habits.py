@@ -152,6 +152,38 @@ def test_empty_slices_of_memory_that_nothing_wrote_are_read() -> None:
         assert (rows[2, :0] + 1).sum().item() == 0.0 and not device.findings
 
 
+@pytest.mark.parametrize("way", [{"fused": True}, {"foreach": True, "weight_decay": 0.1}])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_optimisers_step_all_parameters_at_once(kind: Any, way: dict[str, Any]) -> None:
+    start, plain = torch.randn(3, 5), {**way, "fused": False, "foreach": False}
+
+    def stepped(device: str, options: dict[str, Any]) -> torch.Tensor:
+        weight = torch.nn.Parameter(start.to(device, copy=True))
+        optimiser = kind([weight], lr=0.1, **options)
+        for _ in range(2):
+            optimiser.zero_grad()
+            weight.pow(2).sum().backward()
+            optimiser.step()
+        return weight.detach().cpu()
+
+    with sim.device("h100"):
+        torch.testing.assert_close(stepped("cuda", way), stepped("cpu", plain))
+
+
+def test_modules_are_reparametrised_and_images_resized() -> None:
+    with sim.device("h100"):
+        layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3).cuda())
+        assert layer(torch.ones(2, 3, device="cuda")).shape == (2, 3)
+        image = torch.rand(1, 2, 6, 6, requires_grad=True)
+        there = image.detach().cuda().requires_grad_()
+        for options in ({"mode": "nearest-exact"}, {"mode": "bicubic", "antialias": True}):
+            for x in (image, there):
+                torch.nn.functional.interpolate(x, size=(4, 3), **options).pow(2).sum().backward()
+        assert image.grad is not None and there.grad is not None
+        torch.testing.assert_close(there.grad.cpu(), image.grad)
+        assert torch.diag(image[0, 0].detach().cuda(), 1).tolist() == image[0, 0].diag(1).tolist()
+
+
 def test_operators_that_libraries_call() -> None:
     with sim.device("h100"):
         a = torch.eye(3) * 4 + torch.rand(3, 3)

@@ -88,7 +88,7 @@ def _names(text: str, value: Any) -> dict[str, Any]:
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(pointwise.NAMES, pointwise.pointwise),
-    **_names("_foreach_add _foreach_mul _amp_foreach_non_finite_check_and_unscale", pointwise.multi_tensor),
+    **_names("_amp_foreach_non_finite_check_and_unscale _fused_adam _fused_adamw _fused_sgd", pointwise.multi_tensor),
     **_names(
         """flip roll rot90 reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
         replication_pad3d split_copy split_with_sizes_copy unbind_copy unsafe_split
@@ -175,13 +175,15 @@ FAMILIES: dict[str, Family] = {
     **_names(
         """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_linear1d
         upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d
-        grid_sampler_3d""",
+        grid_sampler_3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d""",
         windows.resample,
     ),
     **_names(
         """upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
         upsample_bilinear2d_backward upsample_linear1d_backward upsample_trilinear3d_backward
-        upsample_bicubic2d_backward grid_sampler_2d_backward grid_sampler_3d_backward""",
+        upsample_bicubic2d_backward grid_sampler_2d_backward grid_sampler_3d_backward _upsample_bilinear2d_aa_backward
+        _upsample_bicubic2d_aa_backward _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward
+        _upsample_nearest_exact3d_backward""",
         windows.resample_backward,
     ),
     **_names("embedding index_select gather index take take_along_dim", indexing.gather),
@@ -272,7 +274,7 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
         return pointwise.pointwise
     if base == "where" and len(inputs) == 1:
         return indexing.nonzero
-    return FAMILIES.get(base, unpriced)
+    return FAMILIES.get(base, pointwise.multi_tensor if base.startswith("_foreach_") else unpriced)
 
 
 _ALONG_AXES = (

@@ -17,6 +17,8 @@ HEAVY: dict[str, tuple[float, float]] = {
     "digamma": (125, 4), "erfinv": (40, 2), "fmod": (20, 1), "remainder": (24, 1), "logaddexp": (26, 2),
     "logaddexp2": (22, 2), "gelu_backward": (40, 2), "silu_backward": (20, 2), "mish_backward": (44, 4),
     "sigmoid_backward": (4, 0), "tanh_backward": (4, 0), "logit": (14, 1), "logit_backward": (12, 1),
+    "fake_quantize_per_tensor_affine_cachemask": (8, 0), "fake_quantize_per_channel_affine_cachemask": (8, 0),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (8, 0),
     "hypot": (12, 1), "sinc": (28, 1), "i0": (70, 4), "special_i0e": (40, 2), "special_i1": (44, 2),
     "special_i1e": (44, 2), "special_erfcx": (50, 2), "special_ndtri": (50, 2), "special_log_ndtr": (50, 2),
     "elu_backward": (12, 1), "softplus_backward": (14, 1), "log_sigmoid_backward": (14, 1), "glu": (12, 2),

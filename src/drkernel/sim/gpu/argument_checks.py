@@ -12,6 +12,7 @@ these operators with consistent shapes, but host code can call the device's dire
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -194,7 +195,8 @@ GRADIENTS: dict[str, Check] = {
         names(
             """
             upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
-            upsample_bicubic2d upsample_trilinear3d
+            upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+            _upsample_nearest_exact3d
             """
         ),
         _resampling,
@@ -206,16 +208,21 @@ GRADIENTS: dict[str, Check] = {
     "max_pool2d_with_indices_backward": _pooling(_aten.max_pool2d_with_indices.default, 2, 5),
     "max_pool3d_with_indices_backward": _pooling(_aten.max_pool3d_with_indices.default, 3, 5),
     "_adaptive_avg_pool2d_backward": _adaptive(2),
-    "adaptive_avg_pool3d_backward": _adaptive(3),
+    **dict.fromkeys(names("adaptive_avg_pool3d_backward _adaptive_avg_pool3d_backward"), _adaptive(3)),
     "adaptive_max_pool2d_backward": _adaptive(2),
     "adaptive_max_pool3d_backward": _adaptive(3),
     "fractional_max_pool2d_backward": _fractional(2),
     "fractional_max_pool3d_backward": _fractional(3),
-    **dict.fromkeys(names("upsample_nearest1d_backward upsample_linear1d_backward"), _upsampling(1)),
-    **dict.fromkeys(
-        names("upsample_nearest2d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward"), _upsampling(2)
-    ),
-    **dict.fromkeys(names("upsample_nearest3d_backward upsample_trilinear3d_backward"), _upsampling(3)),
+    **{
+        f"{name}_backward": _upsampling(int(re.sub(r"\D", "", name)))
+        for name in names(
+            """
+            upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
+            upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+            _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+            """
+        )
+    },
     "grid_sampler_2d_backward": _gradient_grid,
     "grid_sampler_3d_backward": _gradient_grid,
     "_softmax_backward_data": _first_two,
@@ -274,7 +281,9 @@ def _check_numbers(base: str, name: str, value: Any) -> None:
     numbers = value if isinstance(value, list) else [value]
     if not numbers or isinstance(numbers[0], bool) or not all(isinstance(number, int) for number in numbers):
         return
-    if name in ANY_NUMBER or (name, base) == ("step", "arange"):  # that of a slice is positive, of a range any
+    if name in ANY_NUMBER or (
+        name == "step" and base in ("arange", "range")
+    ):  # that of a slice is positive, of a range any
         return
     least, most = min(numbers), max(numbers)
     if name in WINDOWS and base not in MEMORY_STRIDES:
@@ -502,6 +511,24 @@ def _segments(args: list[Any], options: dict[str, Any]) -> None:
     need(options.get("offsets") is None and options.get("indices") is None, "segment_reduce takes lengths alone")
 
 
+def _fused_step(args: list[Any], options: dict[str, Any]) -> None:
+    """``(parameters, gradients, states...[, steps])``: those of a parameter have its form; the last may be unused."""
+    parameters, *states = args
+    adam = len(args) == 6
+    numbers = [*(states.pop() if adam else ()), *(options.get(name) for name in ("lr", "grad_scale", "found_inf"))]
+    if not (options["amsgrad"] if adam else options["momentum"]):
+        states.pop()
+    need(all(len(each) == len(parameters) for each in states), "there must be a state for each parameter")
+    need(not adam or len(args[5]) == len(parameters), "there must be a step for each parameter")
+    for parameter, *others in zip(parameters, *states, strict=True):
+        need(_aten.is_non_overlapping_and_dense(parameter), "parameters must be dense")
+        same_shape(parameter, *others)
+        forms = {(other.dtype, other.stride()) for other in (parameter, *others)}
+        need(len(forms) == 1, "the states of a parameter must have its dtype and strides")
+    given = [number for number in numbers if isinstance(number, torch.Tensor)]
+    need(all(x.numel() == 1 and x.dtype == torch.float32 for x in given), "steps and scales are numbers of fp32")
+
+
 def _noise(args: list[Any], options: dict[str, Any]) -> None:
     same_shape(args[0], args[1], options.get("out"))
 
@@ -546,6 +573,7 @@ _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
     "_fft_c2r": _fourier_to_real,
     **dict.fromkeys(names("_embedding_bag _embedding_bag_forward_only"), _bags),
     "segment_reduce": _segments,
+    **dict.fromkeys(names("_fused_adam _fused_adamw _fused_sgd"), _fused_step),
     "rrelu_with_noise": _noise,
     "log_sigmoid_backward": _log_sigmoid_backward,
     **dict.fromkeys(names("grid_sampler_2d grid_sampler_3d"), _grid),

@@ -123,6 +123,13 @@ class DeviceTensor(torch.Tensor):
             torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self._handle, self._address, self._owner = other._handle, other._address, other._owner
 
+    def set_(self, source: Any = None, *layout: Any) -> DeviceTensor:  # type: ignore[override]
+        """Share the memory of another tensor."""
+        if layout or not isinstance(source, DeviceTensor):
+            raise UnsupportedOp("set_ with a storage is not offered on the simulated device")
+        self._take(source)
+        return self
+
     def get_device(self) -> int:
         return 0
 

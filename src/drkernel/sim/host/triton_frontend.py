@@ -80,7 +80,8 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     ir.load_dialects(context)
     backend.load_dialects(context)
     try:
-        module = _make_ir(src, target, options, backend, context)
+        functions = backend.get_codegen_implementation(options)
+        module = src.make_ir(target, options, functions, backend.get_module_map(), context)
     except Exception as error:
         filter_traceback(error)  # users see their own lines, as Triton shows them
         raise
@@ -242,17 +243,6 @@ def _inlined(text: str, context: Any) -> str:
         return str(module)
 
 
-def _make_ir(src: Any, target: Any, options: Any, backend: Any, context: Any) -> Any:
-    functions = backend.get_codegen_implementation(options)
-    modules = backend.get_module_map()
-    try:
-        return src.make_ir(target, options, functions, modules, context)
-    except TypeError as error:
-        if "positional argument" not in str(error):
-            raise
-        return src.make_ir(options, functions, modules, context)  # before Triton 3.6
-
-
 def _run_passes(module: Any) -> None:
     from triton._C.libtriton import ir, passes
 
@@ -268,10 +258,7 @@ def _run_passes(module: Any) -> None:
     passes.common.add_cse(manager)
     passes.common.add_symbol_dce(manager)
     passes.ttir.add_loop_unroll(manager)
-    try:
-        manager.run(module, "make_ttir")
-    except TypeError:
-        manager.run(module)  # before Triton 3.6
+    manager.run(module, "make_ttir")
 
 
 class _DescriptorWatch:
