@@ -199,16 +199,8 @@ def _logsumexp(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
     return result if keepdim else result.squeeze(dims[0])
 
 
-def _sigmoid(x: Tensor) -> Tensor:
-    return (1.0 / (1.0 + torch.exp2(_wide(x) * -LOG2_E))).to(x.dtype)
-
-
 def _tanh(x: Tensor) -> Tensor:
     return (2.0 / (1.0 + torch.exp2(_wide(x) * (-2 * LOG2_E))) - 1.0).to(x.dtype)
-
-
-def _silu(x: Tensor) -> Tensor:
-    return (_wide(x) / (1.0 + torch.exp2(_wide(x) * -LOG2_E))).to(x.dtype)
 
 
 def _scan(step: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -294,9 +286,9 @@ _TABLE: dict[Any, Callable[..., Any]] = {
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
     aten.logsumexp.default: _logsumexp,
-    aten.sigmoid.default: _sigmoid,
+    aten.sigmoid.default: lambda x: (1.0 / (1.0 + torch.exp2(_wide(x) * -LOG2_E))).to(x.dtype),
     aten.tanh.default: _tanh,
-    aten.silu.default: _silu,
+    aten.silu.default: lambda x: (_wide(x) / (1.0 + torch.exp2(_wide(x) * -LOG2_E))).to(x.dtype),
     aten.cumsum.default: _scan(lambda x, dim: x.cumsum(dim), torch.add),
     aten.cumprod.default: _scan(lambda x, dim: x.cumprod(dim), torch.mul),
     aten.convolution.default: _convolution,

@@ -77,10 +77,6 @@ def _shifted(shift: Binary, fill_sign: bool) -> Binary:
     return apply
 
 
-def _shift_right(x: Any, amount: Any) -> Any:
-    return (unsigned(x) >> unsigned(amount)).view(x.dtype)
-
-
 def high_product(x: Any, y: Any, *, signed: bool = False) -> Any:
     """The upper half of a product."""
     x, y = np.asarray(x), np.asarray(y)
@@ -143,7 +139,7 @@ INTEGER: dict[str, Callable[..., Any]] = {
     "arith.maxsi": np.maximum, "arith.minsi": np.minimum,
     "arith.maxui": _as_unsigned(np.maximum), "arith.minui": _as_unsigned(np.minimum),
     "arith.shli": _shifted(np.left_shift, False), "arith.shrsi": _shifted(np.right_shift, True),
-    "arith.shrui": _shifted(_shift_right, False),
+    "arith.shrui": _shifted(lambda x, amount: (unsigned(x) >> unsigned(amount)).view(x.dtype), False),
     "arith.divsi": divided, "arith.remsi": remainder,
     "arith.divui": _as_unsigned(divided), "arith.remui": _as_unsigned(remainder),
     "arith.ceildivsi": lambda x, y: divided(x + y - 1, y),

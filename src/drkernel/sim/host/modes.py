@@ -293,10 +293,6 @@ def _pin_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return args[0] if is_pinned(args[0]) else pin(args[0].clone())
 
 
-def _is_pinned(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    return is_pinned(args[0])
-
-
 def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``torch.from_dlpack`` that also takes device tensors: both ends are this torch, and share the memory."""
 
@@ -378,14 +374,6 @@ def _new_tensor(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return _from_data(torch.tensor, tuple(rest), options)
 
 
-def _get_item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    return func(args[0], _index(args[0], args[1]))
-
-
-def _set_item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    return func(args[0], _index(args[0], args[1]), args[2])
-
-
 def _index(tensor: Any, index: Any) -> Any:
     """Convert lists among the indices of a device tensor to tensors there; torch would make meta tensors of them."""
     if not isinstance(tensor, DeviceTensor):
@@ -448,9 +436,9 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.type_as: _to,
     torch.Tensor.new_tensor: _new_tensor,
     torch.Tensor.pin_memory: _pin_memory,
-    torch.Tensor.is_pinned: _is_pinned,
-    torch.Tensor.__getitem__: _get_item,
-    torch.Tensor.__setitem__: _set_item,
+    torch.Tensor.is_pinned: lambda func, args, kwargs: is_pinned(args[0]),
+    torch.Tensor.__getitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1])),
+    torch.Tensor.__setitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1]), args[2]),
     torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
     torch.Tensor.device.__get__: _of_inner(CUDA),  # type: ignore[attr-defined]
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
