@@ -9,6 +9,9 @@ import torch
 
 from drkernel.rl.data.teacher.problem import (
     FAMILIES,
+    NORMS,
+    REDUCTIONS,
+    SOFTMAX,
     STEPS,
     draw_problem,
     family_names,
@@ -64,6 +67,22 @@ def test_splits_share_no_family_and_no_source():
     assert not {problem.family for problem in train} & {problem.family for problem in heldout}
     assert not {make_task(problem).reference for problem in train} & {make_task(one).reference for one in heldout}
     assert not set(family_names("train")) & set(family_names("heldout"))
+
+
+def test_practice_of_drawn_structures_has_none_of_the_heldout_ones():
+    groups = {core: f"cores of {core_group}" for core_group in (NORMS, SOFTMAX, REDUCTIONS) for core in core_group}
+
+    def structure(problem):
+        parts = [[step.op if step.rule.operand == "bias" else step.rule.operand for step in steps]
+                 for steps in (problem.before, problem.after)]  # fmt: skip
+        return f"{groups.get(problem.core, problem.core)} {parts}"
+
+    heldout = {structure(problem) for problem in generate_problems("heldout", 300, 3)}
+    drawn = [structure(problem) for problem in generate_problems("train", 3000, 3, checked=False, drawn=True)]
+    assert len(heldout) == 6 and not heldout & set(drawn)
+    assert len(set(drawn)) > 150 and {groups[core] for core in ("rms", "softmax", "sum")} < {
+        d.split(" [")[0] for d in drawn
+    }
 
 
 def test_heldout_families_use_only_parts_seen_in_training():

@@ -207,8 +207,9 @@ def aliased_output(call: int, output: int) -> Finding:
 
 def mutated_input(call: int, argument: str, wrong: str | None = None) -> Finding:
     """An argument is not left as the reference leaves it; ``wrong``: how, where the reference changes it."""
-    left = "the reference leaves it alone." if wrong is None else f"and not as the reference does: {wrong}"
-    said = f"Call {call + 1} changed its argument {argument!r}; {left}"
+    said = f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone."
+    if wrong is not None:
+        said = f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference: {wrong}"
     return _bug("mutated_input", said, {"call": call + 1, "argument": argument})
 
 

@@ -254,7 +254,7 @@ class CopyingConfig(SftConfig):
 def practice(tokenizer: ChatTokenizer, config: CopyingConfig, context: int) -> list[Example]:
     """Return the conversations of copying practice."""
     tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
-    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False)
+    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False, drawn=True)
     return [
         *copied_modules(tokenizer, tasks, context),
         *second_answers(tokenizer, problems, config.teacher, config.task_seed, context, config.learn),

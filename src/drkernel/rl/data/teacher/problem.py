@@ -11,11 +11,13 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import Any, Literal
 
 from drkernel.task import Provenance, Task
 
 Kind = Literal["pointwise", "row", "matmul"]
+KINDS: tuple[Kind, ...] = ("pointwise", "row", "matmul")
 Role = Literal["same", "bias"]
 
 
@@ -285,7 +287,8 @@ def make_task(problem: TeacherProblem) -> Task:
 # ---- Families of generated problems: how each is drawn, and which are held out
 #
 # A family is a *structure* (what kind of core, which operands, where). Held-out families use only parts that occur in
-# training families, but combine them as no training family does, so solving them needs recombination.
+# training families, but combine them as no training family does, so solving them needs recombination. Practice has
+# structures drawn at random, none of them held out.
 #
 # Drawing avoids what would make a task ill-posed (steps without effect, saturated results) as far as the operations
 # alone show it; the admission gate, which runs every generated task, decides.
@@ -377,6 +380,33 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+def _drawn_family(rng: random.Random) -> Family:
+    """A structure of parts at random, at most two of them second operands; none that is held out."""
+    kind = rng.choices(KINDS, (3, 5, 2))[0]
+    parts = rng.randint(2 if kind == "pointwise" else 1, 4)
+    slots = ["unary" if rng.random() < 0.5 else rng.choice(("same", "same", "bias", "gain")) for _ in range(parts)]
+    first = {"pointwise": parts, "row": rng.randint(0, min(parts, 2)), "matmul": 0}[kind]
+    cores = {"pointwise": (), "row": rng.choice((NORMS, NORMS, SOFTMAX, REDUCTIONS)), "matmul": ("matmul",)}[kind]
+    if cores == REDUCTIONS:  # the result has one element a row: nothing joins it
+        slots[first:] = ["unary"] * min(1, parts - first)
+    family = Family("drawn", "train", kind, cores, tuple(slots[:first]), tuple(slots[first:]))
+    joined = sum(slot != "unary" for slot in slots)
+    return _drawn_family(rng) if joined > 2 or _structures(family) & HELD_OUT else family
+
+
+def _structures(family: Family) -> frozenset[tuple[Any, ...]]:
+    """A family's structures: core and parts, each of those left to chance with and without."""
+
+    def ways(slots: tuple[str, ...]) -> list[tuple[str, ...]]:
+        kinds = [((), ("unary",)) if slot == "unary*" else (("unary" if slot == "mulc" else slot,),) for slot in slots]
+        return [tuple(chain.from_iterable(way)) for way in product(*kinds)]
+
+    return frozenset((family.cores, *pair) for pair in product(ways(family.before), ways(family.after)))
+
+
+HELD_OUT = frozenset().union(*(_structures(family) for family in FAMILIES.values() if family.split == "heldout"))
+
+
 def family_names(split: Split) -> list[str]:
     """Return the names of the families of one split."""
     return [name for name, family in FAMILIES.items() if family.split == split]
@@ -390,11 +420,13 @@ def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Te
             return problem
 
 
-def generate_problems(split: Split, count: int, seed: int, checked: bool = True) -> Iterator[TeacherProblem]:
+def generate_problems(
+    split: Split, count: int, seed: int, checked: bool = True, drawn: bool = False
+) -> Iterator[TeacherProblem]:
     """Generate ``count`` distinct problems, cycling through the families; the same seed gives the same problems.
 
     ``checked`` runs every candidate problem to verify that each of its steps matters (a few milliseconds). Turn it off
-    for texts that are never graded.
+    for texts that are never graded. ``drawn``: of structures drawn anew, none of them held out, instead of families.
 
     Raises ``ValueError`` when a family cannot give that many distinct problems.
     """
@@ -402,7 +434,7 @@ def generate_problems(split: Split, count: int, seed: int, checked: bool = True)
     names = family_names(split)
     seen: set[str] = set()
     for index in range(count):
-        family = FAMILIES[names[index % len(names)]]
+        family = _drawn_family(rng) if drawn else FAMILIES[names[index % len(names)]]
         for _ in range(1000):
             problem = draw_problem(family, rng, checked)
             key = repr(problem)
