@@ -33,10 +33,19 @@ _SHAPES = ((16, 64), (64, 16), (4, 128), (1, 32), (32, 1), (2, 2), (8, 4), (128,
 
 @case()
 def reduce_2d(device: str) -> Iterator[Check]:
+    yield from _reduced(device, ("sum", "max", "min"))
+
+
+@case()
+def reduce_2d_to_indices(device: str) -> Iterator[Check]:
+    yield from _reduced(device, ("argmax", "argmin"))
+
+
+def _reduced(device: str, hows: tuple[str, ...]) -> Iterator[Check]:
     for rows, cols in _SHAPES:
         x = randn(rows, cols)
         for axis in (0, 1):
-            for how in ("sum", "max", "min", "argmax", "argmin"):
+            for how in hows:
                 integer = how.startswith("arg")
                 out = torch.zeros(
                     cols if axis == 0 else rows, dtype=torch.int32 if integer else torch.float32, device=device

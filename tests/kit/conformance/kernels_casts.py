@@ -100,6 +100,23 @@ def cast_bool(device: str) -> Iterator[Check]:
 
 
 @triton.jit
+def bitcast_kernel(x, out, back, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    bits = tl.load(x + k).to(tl.int32, bitcast=True)
+    tl.store(out + k, bits)
+    tl.store(back + k, (bits ^ -2147483648).to(tl.float32, bitcast=True))
+
+
+@case()
+def bitcasts(device: str) -> Iterator[Check]:
+    x = randn(64)
+    out, back = torch.empty(64, dtype=torch.int32, device=device), torch.empty(64, device=device)
+    bitcast_kernel[(1,)](x.to(device), out, back, BLOCK=64)
+    yield Check("bits", out.cpu(), x.view(torch.int32))
+    yield Check("negated", back.cpu(), -x)
+
+
+@triton.jit
 def half_bits_kernel(x, out, BLOCK: tl.constexpr):
     k = tl.arange(0, BLOCK)
     tl.store(out + k, tl.load(x + k).to(tl.int16, bitcast=True))

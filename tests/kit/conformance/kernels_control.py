@@ -10,6 +10,27 @@ from conformance_cases import Check, case, randint, randn
 
 
 @triton.jit
+def segments_kernel(x, starts, out, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    begin, end = tl.load(starts + pid), tl.load(starts + pid + 1)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for at in range(begin, end, BLOCK):
+        k = at + tl.arange(0, BLOCK)
+        total += tl.load(x + k, mask=k < end, other=0.0)
+    tl.store(out + pid, tl.sum(total, 0))
+
+
+@case()
+def loop_bounds_from_data(device: str) -> Iterator[Check]:
+    starts = torch.tensor([0, 0, 5, 70, 71, 200, 333], dtype=torch.int32)
+    x = randn(333)
+    out = torch.zeros(6, device=device)
+    segments_kernel[(6,)](x.to(device), starts.to(device), out, BLOCK=32)
+    want = torch.stack([x[a:b].double().sum() for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)])
+    yield Check("sums", out.cpu(), want, atol=1e-5)
+
+
+@triton.jit
 def collatz_kernel(x, out, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     value, steps = tl.load(x + pid), 0
@@ -231,6 +252,32 @@ def atomic_block_results(device: str) -> Iterator[Check]:
 
 
 @triton.jit
+def lock_kernel(lock, data, count, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    first = tl.load(count)
+    value = (tl.program_id(0) + 1).to(tl.float32) + tl.zeros((BLOCK,), tl.float32)
+    if first == 0:
+        tl.store(count, 1)
+    else:
+        value += tl.load(data + k)
+    tl.store(data + k, value)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@case()
+def spin_lock(device: str) -> Iterator[Check]:
+    """Triton's layer norm tutorial guards a partial sum like this."""
+    lock, count = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
+    data = torch.zeros(16, device=device)
+    lock_kernel[(9,)](lock, data, count, BLOCK=16)
+    yield Check("sum", data.cpu(), torch.full((16,), 45.0))
+    yield Check("released", lock.cpu(), torch.zeros(1, dtype=torch.int32))
+
+
+@triton.jit
 def cas_kernel(x, expected, new, old, BLOCK: tl.constexpr):
     k = tl.arange(0, BLOCK)
     before = tl.atomic_cas(x + k, tl.load(expected + k), tl.load(new + k))
@@ -256,6 +303,14 @@ def random_kernel(out, n, seed, BLOCK: tl.constexpr):
     tl.store(out + 2 * n + k, a + 2 * b + 4 * c + 8 * d, mask=k < n)
 
 
+@triton.jit
+def random_integers_kernel(out, n, seed, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + k, tl.randint(seed, k).to(tl.int32, bitcast=True), mask=k < n)
+    a, b, c, d = tl.randint4x(seed, k, n_rounds=7)
+    tl.store(out + n + k, (a ^ b ^ c ^ d).to(tl.int32, bitcast=True), mask=k < n)
+
+
 def philox(seed: int, counter: int, rounds: int = 10) -> tuple[int, int, int, int]:
     """Philox-4x32 of Salmon et al. 2011, as Triton seeds it: key (low, high) of the seed, counter (offset, 0, 0, 0)."""
     key0, key1 = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
@@ -269,6 +324,20 @@ def philox(seed: int, counter: int, rounds: int = 10) -> tuple[int, int, int, in
 
 def _signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
+
+
+@case()
+def philox_integers(device: str) -> Iterator[Check]:
+    n = 200
+    for seed in (0, 42, 1 << 31, 123456789012):
+        out = torch.zeros(2 * n, dtype=torch.int32, device=device)
+        random_integers_kernel[(2,)](out, n, seed, BLOCK=128)
+        first = [_signed(philox(seed, k)[0]) for k in range(n)]
+        mixed = []
+        for k in range(n):
+            a, b, c, d = philox(seed, k, 7)
+            mixed.append(_signed(a ^ b ^ c ^ d))
+        yield Check(f"seed {seed}", out.cpu(), torch.tensor([first, mixed], dtype=torch.int32).flatten())
 
 
 @case()

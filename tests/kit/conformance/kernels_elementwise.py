@@ -152,6 +152,23 @@ def unsigned_arithmetic(device: str) -> Iterator[Check]:
 
 
 @triton.jit
+def wide_shift_kernel(a, s, out, n, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    x, by = tl.load(a + k), tl.load(s + k)
+    tl.store(out + k, x * (1 << 20) + by)
+    tl.store(out + n + k, (x.to(tl.int64) << 33) >> 33)
+
+
+@case()
+def int64_offsets(device: str) -> Iterator[Check]:
+    n = 64
+    x, s = randint(0, 1 << 20, (n,), dtype=torch.int64), randint(0, 31, (n,), seed=1, dtype=torch.int64)
+    out = torch.zeros(2 * n, dtype=torch.int64, device=device)
+    wide_shift_kernel[(1,)](x.to(device), s.to(device), out, n, BLOCK=n)
+    yield Check("int64", out.view(2, n).cpu(), torch.stack([x * (1 << 20) + s, (x << 33) >> 33]))
+
+
+@triton.jit
 def float_compare_kernel(a, b, out, n, BLOCK: tl.constexpr):
     k = tl.arange(0, BLOCK)
     x, y = tl.load(a + k), tl.load(b + k)

@@ -1,4 +1,4 @@
-"""Matrix products: every input type and precision, batched, split-K, grouped persistent, descriptors."""
+"""Matrix products: every input type and precision, autotuned, batched, split-K, grouped persistent, descriptors."""
 
 from collections.abc import Iterator
 
@@ -79,6 +79,53 @@ def matmul_block_shapes(device: str) -> Iterator[Check]:
     for blocks in ((16, 16, 16), (128, 16, 32), (16, 128, 64), (64, 64, 64), (128, 128, 32)):
         got = run_matmul(a.to(device), b.to(device), torch.float32, device, blocks, ACTIVATION="leaky_relu")
         yield Check(str(blocks), got, torch.where(want >= 0, want, 0.01 * want), atol=1e-4)
+
+
+@triton.autotune(
+    configs=[
+        triton.Config({"BM": 16, "BN": 32, "BK": 16, "GROUP": 1}, num_warps=2, num_stages=2),
+        triton.Config({"BM": 32, "BN": 64, "BK": 32, "GROUP": 4}, num_warps=4, num_stages=3),
+        triton.Config({"BM": 64, "BN": 32, "BK": 32, "GROUP": 8}, num_warps=4, num_stages=4),
+    ],
+    key=["M", "N", "K"],
+    reset_to_zero=["c"],
+)
+@triton.heuristics({"EVEN": lambda args: args["K"] % args["BK"] == 0})
+@triton.jit
+def tuned_kernel(
+    a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    pid_m, pid_n = tl.swizzle2d(tl.program_id(0), tl.program_id(1), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP)
+    rm, rn, rk = pid_m * BM + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        if EVEN:
+            x = tl.load(a + rm[:, None] * sam + (k + rk)[None, :] * sak, mask=rm[:, None] < M, other=0.0)
+            y = tl.load(b + (k + rk)[:, None] * sbk + rn[None, :] * sbn, mask=rn[None, :] < N, other=0.0)
+        else:
+            inside = k + rk < K
+            x = tl.load(
+                a + rm[:, None] * sam + (k + rk)[None, :] * sak, mask=(rm[:, None] < M) & inside[None, :], other=0.0
+            )
+            y = tl.load(
+                b + (k + rk)[:, None] * sbk + rn[None, :] * sbn, mask=inside[:, None] & (rn[None, :] < N), other=0.0
+            )
+        acc += tl.dot(x, y)
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    tl.store(c + rm[:, None] * scm + rn[None, :] * scn, acc.to(c.dtype.element_ty), mask=mask)
+
+
+@case(interpreter=False)
+def matmul_autotuned(device: str) -> Iterator[Check]:
+    for m, n, k in ((64, 96, 64), (50, 33, 45)):
+        a, b = randn(m, k, dtype=torch.float16), randn(k, n, seed=1, dtype=torch.float16)
+        c = torch.zeros(m, n, dtype=torch.float16, device=device)
+        on_a, on_b = a.to(device), b.to(device)
+        tuned_kernel[lambda meta, m=m, n=n: (triton.cdiv(m, meta["BM"]), triton.cdiv(n, meta["BN"]))](
+            on_a, on_b, c, m, n, k, *on_a.stride(), *on_b.stride(), *c.stride()
+        )
+        yield Check(f"{m}x{n}x{k}", c.cpu(), a.double() @ b.double(), atol=2e-2)
 
 
 @triton.jit
@@ -201,6 +248,28 @@ def matmul_grouped(device: str) -> Iterator[Check]:
     grouped_kernel[(3,)](addresses, sizes, len(shapes), PROGRAMS=3, BM=16, BN=16, BK=16)
     for (a, b), (_, _, c), shape in zip(inputs, on, shapes, strict=True):
         yield Check(str(shape), c.cpu(), a.double() @ b.double(), atol=1e-4)
+
+
+@triton.jit
+def persistent_kernel(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    tiles_n = tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tiles_n, PROGRAMS, flatten=True):
+        rm, rn = tile // tiles_n * BM + tl.arange(0, BM), tile % tiles_n * BN + tl.arange(0, BN)
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for at in range(0, K, BK):
+            rk = at + tl.arange(0, BK)
+            x = tl.load(a + rm[:, None] * K + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+            y = tl.load(b + rk[:, None] * N + rn[None, :], mask=(rk[:, None] < K) & (rn[None, :] < N), other=0.0)
+            acc = tl.dot(x, y, acc)
+        tl.store(c + rm[:, None] * N + rn[None, :], acc, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+@case()
+def matmul_persistent(device: str) -> Iterator[Check]:
+    a, b = randn(100, 48, dtype=torch.float16), randn(48, 70, seed=1, dtype=torch.float16)
+    c = torch.zeros(100, 70, device=device)
+    persistent_kernel[(3,)](a.to(device), b.to(device), c, 100, 70, 48, PROGRAMS=3, BM=32, BN=32, BK=16)
+    yield Check("persistent", c.cpu(), a.double() @ b.double(), atol=1e-4)
 
 
 @triton.jit
