@@ -234,10 +234,9 @@ def _math(m: Machine, s: Statement) -> None:
             found = m.e.bin("fdiv", m.lanes(ty), m.real(1.0, ty), value)
         else:
             found = math_call(m.e, _MATH[s.name], [value], ty, m.width)
-        held = (
-            "tf32" if (s.name, each) == ("tanh", "f32") else FORMATS[each]
-        )  # as exact as the PTX manual has it: 2^-11
-        found = round_to(m.e, found, held, m.width) if each != "f64" else found
+        # the PTX manual has tanh.approx.f32 within 2^-11
+        precision = "tf32" if (s.name, each) == ("tanh", "f32") else FORMATS[each]
+        found = round_to(m.e, found, precision, m.width) if each != "f64" else found
         return to_integer(m, _flushed(m, found, s, each), each)
 
     m.apply(s, kind, of)

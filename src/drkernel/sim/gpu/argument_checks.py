@@ -281,9 +281,8 @@ def _check_numbers(base: str, name: str, value: Any) -> None:
     numbers = value if isinstance(value, list) else [value]
     if not numbers or isinstance(numbers[0], bool) or not all(isinstance(number, int) for number in numbers):
         return
-    if name in ANY_NUMBER or (
-        name == "step" and base in ("arange", "range")
-    ):  # that of a slice is positive, of a range any
+    steps_of_ranges = ("arange", "range")  # that of a slice is positive
+    if name in ANY_NUMBER or (name == "step" and base in steps_of_ranges):
         return
     least, most = min(numbers), max(numbers)
     if name in WINDOWS and base not in MEMORY_STRIDES:
