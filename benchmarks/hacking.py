@@ -26,10 +26,8 @@ from drkernel.gym.request import Pool
 from drkernel.report.run import write_report
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.trainer import Run
-from surveys import parser_of
+from surveys import parser_of, write_page
 
-READING = "## Reading"
-"""heading of the part of the page that people write"""
 JUDGES = ("naive", "gym")
 
 
@@ -135,9 +133,7 @@ def main() -> None:
                 lines.append(f"| {label} | {judge} | {turn} | {figures} |")
     lines += [*example(args), ""]
     args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / "hacking.md"
-    old = path.read_text() if path.exists() else ""
-    path.write_text("\n".join(lines) + ("\n" + old[old.index(READING) :] if READING in old else ""))
+    write_page(args.results / "hacking.md", "\n".join(lines))
     print("\n".join(lines))
 
 

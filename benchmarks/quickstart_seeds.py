@@ -23,10 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surveys import parser_of, write_table
-
-READING = "## Reading"
-"""heading of the part of the page that people write"""
+from surveys import parser_of, write_page, write_table
 
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """97.5% quantile of Student's t by degrees of freedom"""
@@ -335,9 +332,7 @@ def main() -> None:
     ]
     plot(args.results / "quickstart.png", runs)
     plot_choices(args.results / "quickstart_choices.png", runs)
-    path = args.results / "quickstart.md"
-    old = path.read_text() if path.exists() else ""
-    path.write_text("\n".join(page) + ("\n" + old[old.index(READING) :] if READING in old else ""))
+    write_page(args.results / "quickstart.md", "\n".join(page))
     print("\n".join(page[4:]))
 
 

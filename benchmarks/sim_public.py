@@ -111,7 +111,6 @@ SUITES = (
     Suite("lmdeploy", "lmdeploy", ("tests/pytorch/kernel",), "."),
     Suite("lightllm", "lightllm", ("unit_tests/common", "unit_tests/models", "unit_tests/utils"), "."),
     Suite("torchao", "torchao", ("test/prototype", "test/hqq"), ".", triton=True),
-    Suite("megablocks", "megablocks", ("tests/ops", "tests/layers"), ".", extensions=("megablocks_ops",)),
 )
 
 

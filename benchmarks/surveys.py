@@ -115,6 +115,16 @@ def markdown(rows: Sequence[Sequence[str]], numbers: int = 0) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
 
 
+READING = "## Reading"
+"""heading of the part of a page that people write; it comes last"""
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page anew, but for what people wrote at its end."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.write_text(text + ("\n" + old[old.index(READING) :] if READING in old else ""), encoding="utf-8")
+
+
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> str:
     """Write rows, the head first, as a CSV file, which GitHub and the built site show with a search field; return the
     line by which a page in the same folder shows them."""

@@ -7,7 +7,8 @@ A DIR is a clone of adityakotha03/tritonLLM (KernelBench's rule with a tolerance
 of Alisehen/LLMKernel (0.001 on a card of Ada's generation; the fastest right answer to each problem), or of
 Prathmesh234/MultiTurnKernel-SFT (0.0001 on an H100; functions, called as their harness calls them).
 
-Left out: answers that a harness could not grade. An interrupted run goes on.
+Left out: answers that a harness could not grade. An interrupted run goes on. The section "Reading" of an existing page
+is written by hand and kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.loaders import load_task
-from surveys import keep_row, kept_rows, markdown, parser_of, spearman, write_table
+from surveys import keep_row, kept_rows, markdown, parser_of, spearman, write_page, write_table
 
 RUNS = (
     ("qwen3-30b", "zeroshot_qwen3_30b", "zeroshot/qwen3_30b"),
@@ -90,7 +91,6 @@ compile or run, or not in 60 s; the A100's table calls it incorrect where only a
 
 {table}
 
-{read}
 What a card accepted and we do not:
 
 {others}
@@ -225,7 +225,7 @@ def why(row: dict[str, Any]) -> str:
     return re.sub(r" \(/[^)]*\)?", "", str(row["fp32"]["why"]).partition("\n")[0])
 
 
-def page(rows: list[dict[str, Any]], path: Path, machine: str, read: str) -> str:
+def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
     """The table of both verdicts, and the list of every answer beside it as CSV."""
     counts = Counter((row["gpu"], ours(row)) for row in rows)
     table = [["the card says", *OURS]]
@@ -257,7 +257,6 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str, read: str) -> str
         machine=machine,
         count=len(rows),
         table="\n".join(markdown(table, numbers=len(OURS))),
-        read=f"{read.strip()}\n" if read else "",
         others="\n".join(markdown(others)),
         agreement="; ".join(agreement),
         link=write_table(path.with_suffix(".csv"), listed),
@@ -269,7 +268,6 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="+", help="clones of the repositories named above")
     parser.add_argument("--rows", type=Path, required=True, help="JSONL of verdicts, continued when it is there")
     parser.add_argument("--page", type=Path, help="page to write from the rows, instead of grading")
-    parser.add_argument("--read", type=Path, help="text for the page: what was found on reading the differences")
     parser.add_argument("--machine", default="two cores", help="for the page")
     given = parser.parse_args()
     written = given.rows.with_suffix("")
@@ -277,8 +275,7 @@ def main() -> None:
     if given.page is not None:
         names = {one.name for one in found}
         rows = [row for row in rows if row["answer"] in names]
-        read = given.read.read_text(encoding="utf-8") if given.read is not None else ""
-        given.page.write_text(page(rows, given.page, given.machine, read), encoding="utf-8")
+        write_page(given.page, page(rows, given.page, given.machine))
         return
     known = {row["answer"] for row in rows}
     for one in found:

@@ -403,12 +403,13 @@ class _Measuring:
         border, *rest = launch.groups
         self.passes = launch.own_passes
         totals = _Totals(border, rest, self.programs - border.programs)
-        uses = self._uses(launch, rest, totals)
+        touched = launch.touched()
+        uses = self._uses(touched, rest, totals)
         if self.survey is None:
             self.classes = launch.classes_of(self.programs)
         contention = launch.contention()
         stats = self._stats(totals, uses, lambda e: e.value, contention)
-        parts = tuple((base, read.ends, written.ends) for base, read, written in launch.touched())
+        parts = tuple((base, read.ends, written.ends) for base, read, written in touched)
         stats = dataclasses.replace(stats, parts=parts, sites=launch.asked_of(self.programs))
         times = [
             self.clock(self._stats(totals, uses, pick, contention))
@@ -421,9 +422,10 @@ class _Measuring:
             stats, ran, error, uses, findings, _words(launch), self.survey is not None, min(times)
         )  # fmt: skip
 
-    def _uses(self, launch: SkeletonLaunch, groups: list[Group], totals: _Totals) -> tuple[StorageUse, ...]:
+    def _uses(
+        self, touched: list[tuple[int, Touched, Touched]], groups: list[Group], totals: _Totals
+    ) -> tuple[StorageUse, ...]:
         sizes = [group.programs for group in groups]
-        touched = launch.touched()
         alone = sum(written.total > 0 for _, _, written in touched) == 1  # what is stored is of one storage
         exact = {place: nbytes for place, _, nbytes in self.survey.footprint} if self.survey else {}
         uses = []

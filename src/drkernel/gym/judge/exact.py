@@ -40,7 +40,7 @@ from drkernel.sim.wire.tape import Tape
 from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
-from drkernel.tasks.oracle import flatten_outputs
+from drkernel.tasks.oracle import flatten_outputs, unit_roundoff
 from drkernel.tasks.problem import ReferenceCall, usable
 from drkernel.tasks.promote import PromoteToDouble, copied, promoted_inputs
 from drkernel.tasks.thin import inputs_only, thin_sizing
@@ -59,7 +59,7 @@ COINCIDENCES = 1e-3
 """share of an output's elements that may be equal at one point by chance; a root of the other sign turns about half"""
 SECONDS = 2.0
 """of processor time, for everything"""
-ABSORBED = 2.0**-24
+ABSORBED = unit_roundoff("fp32")
 """constants below, which guard a division, are lost in what fp32 adds them to, unless that is tiny"""
 SMALL_PART = 3.0
 """relative tolerances that a part of the answer is small below, beside the usual one: it might be left out"""
@@ -67,7 +67,7 @@ SOME = 0.1
 """share of an argument's elements from which such are looked at"""
 LARGEST = 1e12
 """most times that an element is made larger"""
-HALF_RANGE = 65504.0
+HALF_RANGE = torch.finfo(torch.float16).max
 """magnitude up to which it is where fp16 is accurate enough; beyond, fp16 overflows"""
 PATIENCE_S = 20.0
 """wall seconds that the candidate has for its calls of one size"""

@@ -425,6 +425,11 @@ def from_device(records: Sequence[SimFinding]) -> list[Finding]:
     return list(merged.values())
 
 
+def other_call(kind: str, asked: bool, what: str, message: str | None) -> Finding:
+    """A call that the task's own draws never make went wrong; ``asked``: the task requires it nevertheless."""
+    return _finding("bug" if asked else "note", kind, f"{what}: {message}")
+
+
 def _device_finding(record: SimFinding) -> Finding:
     place = f"{record.kernel}, line {record.line}" if record.line else record.kernel
     evidence: dict[str, Any] = {

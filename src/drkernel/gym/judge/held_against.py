@@ -206,8 +206,9 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
         least = {name: _least_share(own, name, parts) for name in before.shares}
         yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
         yield from _of_results(own, launched, one, before)
-        yield from _of_loops(launched, [each.seen.launched[signature] for each in same])
-        yield from _of_lanes(launched, [each.seen.launched[signature] for each in same])
+        checked = [each.seen.launched[signature] for each in same]
+        yield from _of_loops(launched, checked)
+        yield from _of_lanes(launched, checked)
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
@@ -240,8 +241,9 @@ def _of_loops(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     """Loops and branches were run by programs that made much of the answer, and do as much for each byte that they
     write; what a program prepares before may serve more rows."""
     for number, block in enumerate(launched.blocks):
-        ran = max(one.written_with(number) for one in checked)
-        if block.work and launched.entered.get(number) and ran < LANES:
+        if not block.work or not launched.entered.get(number):
+            continue
+        if (ran := max(one.written_with(number) for one in checked)) < LANES:
             yield f"{launched.name} runs code that made {ran:.1%} of the answer where it was checked"
     here, *before = [{} if one.products else one.inner for one in (launched, *checked)]
     for unit in before[0]:

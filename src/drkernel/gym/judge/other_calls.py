@@ -60,8 +60,7 @@ def make_other_calls(checker: Checker) -> None:
             wrong = None if late else (HOW[kind], _in_words(error))
         if wrong is None:
             continue
-        said = f"{wrong[0]}: {wrong[1]}"
-        finding = Finding(kind=kind, severity="bug" if asked else "note", message=said)
+        finding = show.other_call(kind, asked, *wrong)
         if asked:
             checker.fail(last, finding)
         else:

@@ -145,10 +145,8 @@ def _at_other_sizes(request: EvalRequest, mark: str, changed: Mapping[str, tuple
     """
     task = request.task.model_copy(update={"reference": f"{request.task.reference.rstrip()}\n{mark}\n"})
     if mark == TOGETHER:
-        own = [
-            (one.value, changed.get(one.label, (0, one.value))[1]) for one in size_literals(own_source(request.task))
-        ]
-        pairs = {pair for pair in own if pair[0] >= BLOCK}  # smaller ones are seldom axes
+        literals = [one for one in size_literals(own_source(request.task)) if one.value >= BLOCK]  # else seldom axes
+        pairs = {changed.get(one.label, (one.value, one.value)) for one in literals}
         apart = any(".shape[" in label for label in changed) or len(pairs) > len({size for size, _ in pairs})
         return request.model_copy(update={"task": task}) if apart else None
     settings, partly = request.settings, any(own % used or used < BLOCK for own, used in changed.values())

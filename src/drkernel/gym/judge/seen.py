@@ -181,7 +181,8 @@ class Launched:
 
     def written_with(self, block: int) -> float:
         """The share of lanes written by programs that run a block."""
-        parts = [(self.asked(WRITTEN, dict(entered)), dict(entered).get(block)) for _, entered in self.alike]
+        every = [dict(entered) for _, entered in self.alike]
+        parts = [(self.asked(WRITTEN, entered), entered.get(block)) for entered in every]
         return sum(part for part, ran in parts if ran) / (sum(part for part, _ in parts) or 1.0)
 
     def asked(self, unit: str, entered: Mapping[int, float] | None = None) -> float:
