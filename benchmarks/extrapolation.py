@@ -68,10 +68,9 @@ def modelled(case: Case, gpu: str, settings: DataFree | None) -> tuple[float, fl
         programs = looked = 0
         error = 0.0
         if settings is not None:
-            record = dev.engine.record  # type: ignore[attr-defined]
-            assert not record.dependences, record.dependences
-            programs, looked = (sum(getattr(one, name) for one in record.samples) for name in ("programs", "looked_at"))
-            error = max(one.error for one in record.samples)
+            assert not dev.engine.counters.dependences, dev.engine.counters.dependences
+            programs, looked = (sum(getattr(one, name) for one in dev.launches) for name in ("programs", "looked_at"))
+            error = max(one.error for one in dev.launches)
     return sum(row.seconds for row in rows), wall, programs, looked, error
 
 

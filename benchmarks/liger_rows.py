@@ -201,9 +201,7 @@ def replay(events: list[Any], spec: Any, *, lead: float | None = None) -> Any:
 
 def dependences(engine: Any) -> list[str]:
     """Places at which the recorded call went by data that a device without data lacks; none on one with data."""
-    from drkernel.sim.gpu.datafree.engine import DataFreeEngine
-
-    return [one.message for one in engine.record.dependences] if isinstance(engine, DataFreeEngine) else []
+    return [one.message for one in engine.counters.dependences]
 
 
 def _argument(value: Any) -> Any:

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from device_process import device_process
 from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.device_journal import LaunchEntry, Operator, entries_of
 from drkernel.sim.gpu.heap import OverBudget
 
 
@@ -47,10 +48,11 @@ def test_a_call_is_counted_without_data(dev: Any) -> None:
     assert [spec.shape for spec in specs] == [(1 << 24, 64), (8,)]
     assert record.outputs[0].covered == 1.0 and record.outputs[0].value is None and record.outputs[1] is None
     assert record.mutated == []
-    found = record.data_free
-    assert found.samples[0].programs == 1 << 20 and found.samples[0].uses[0].nbytes == 1 << 32
-    assert [call.name for call in found.calls] == ["sum.default"]
-    assert "int64 tensor of shape [1000]" in found.dependences[0].message
+    entries = entries_of(record.journal)
+    (launch,) = [entry for entry in entries if isinstance(entry, LaunchEntry)]
+    assert record.launches[0].programs == 1 << 20 and [sum(use) for _, *use in launch.stats.footprint] == [1 << 32] * 2
+    assert [entry.name for entry in entries if isinstance(entry, Operator)] == ["sum.default"]
+    assert "int64 tensor of shape [1000]" in record.dependences[0].message
 
 
 def test_the_judge_sees_that_an_input_was_written(dev: Any) -> None:

@@ -202,7 +202,7 @@ def run_script(
     with device(
         gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget, execution=execution
     ) as dev:  # fmt: skip
-        with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+        with uncompared(dev) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
             dev.engine.run_script(lazy=checks != "full")
             with _given_to_children(gpu, checks, data_free):
                 error = _run(path, args, source)
@@ -227,7 +227,7 @@ def run_function(
     started = time.perf_counter()
     value, error = None, None
     with device(gpu, checks=checks, data_free=data_free) as dev:
-        with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+        with uncompared(dev) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
             try:
                 value = function()
             except Exception as failure:
@@ -239,12 +239,11 @@ def run_function(
 def _without_data(dev: SimDevice) -> WithoutData | None:
     if not isinstance(dev.engine, DataFreeEngine):
         return None
-    record = dev.engine.record
     return WithoutData(
-        error=record.error,
-        programs=sum(sample.programs for sample in record.samples),
-        looked_at=sum(sample.looked_at for sample in record.samples),
-        depends_on_data=tuple(dependence.message for dependence in record.dependences),
+        error=dev.engine.accounts.sampling_error,
+        programs=sum(launch.programs for launch in dev.launches),
+        looked_at=sum(launch.looked_at or 0 for launch in dev.launches),
+        depends_on_data=tuple(dependence.message for dependence in dev.engine.counters.dependences),
     )
 
 
@@ -458,7 +457,7 @@ _COMPARISONS = ((torch.testing, "assert_close"), (torch, "allclose"), (torch, "e
 
 
 @contextmanager
-def uncompared(missed: Callable[[DataDependence], None]) -> Iterator[None]:
+def uncompared(dev: SimDevice) -> Iterator[None]:
     """Let comparisons of device tensors pass, because there is nothing to compare, and report each function once."""
 
     def passing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -467,7 +466,8 @@ def uncompared(missed: Callable[[DataDependence], None]) -> Iterator[None]:
             if not any(isinstance(arg, DeviceTensor) for arg in (*args, *kwargs.values())):
                 return original(*args, **kwargs)
             name = original.__name__
-            missed(DataDependence("host_read", name, f"{name} was taken to pass: there is nothing to compare"))
+            message = f"{name} was taken to pass: there is nothing to compare"
+            dev.engine.counters.missed(DataDependence("host_read", name, message))
             return True
 
         return compare

@@ -10,7 +10,9 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree, DependsOnData
+from drkernel.sim.gpu.device_journal import LaunchEntry
 from drkernel.sim.gpu.heap import OverBudget
+from ttir_executor.compiled import LaunchStats
 
 
 @triton.jit
@@ -49,7 +51,13 @@ def outside_kernel(x, n, BLOCK: tl.constexpr):
 @pytest.fixture
 def dev() -> Iterator[Any]:
     with sim.device("h100", data_free=DataFree()) as device:
+        device.engine.accounts.keep_journal = True
         yield device
+
+
+def _counted(dev: Any) -> list[LaunchStats]:
+    """The counts of each launch."""
+    return [entry.stats for entry in dev.engine.accounts.entries if isinstance(entry, LaunchEntry)]
 
 
 def test_convolutions_have_channels_last_where_an_operand_has(dev: Any) -> None:
@@ -106,7 +114,7 @@ def test_what_is_small_keeps_its_contents(dev: Any) -> None:
     assert x.sum().item() == host[1:].sum().item() + 28
     assert x.nonzero().shape == (12, 2) and x[x > 8].shape == (3,)
     assert torch.arange(100_000, device="cuda").max().item() == 99_999
-    assert dev.engine.record.dependences == []
+    assert dev.engine.counters.dependences == []
 
 
 def test_what_is_large_has_none(dev: Any) -> None:
@@ -117,7 +125,7 @@ def test_what_is_large_has_none(dev: Any) -> None:
         x.nonzero()
     with pytest.raises(DependsOnData):
         x[x > 0]
-    assert {dependence.kind for dependence in dev.engine.record.dependences} == {"host_read", "shape"}
+    assert {dependence.kind for dependence in dev.engine.counters.dependences} == {"host_read", "shape"}
 
 
 def test_contents_go_when_they_are_written_over(dev: Any) -> None:
@@ -127,7 +135,7 @@ def test_contents_go_when_they_are_written_over(dev: Any) -> None:
     small = torch.zeros(64, device="cuda")
     scale_kernel[(1,)](small, small, 64, BLOCK=64)
     small[0].item()
-    assert len(dev.engine.record.dependences) == 1  # the same sentence twice
+    assert len(dev.engine.counters.dependences) == 1  # the same sentence twice
 
 
 def test_a_caller_may_refuse_reads() -> None:
@@ -157,11 +165,10 @@ def test_a_large_launch_is_sampled(dev: Any) -> None:
     x = torch.randn(1 << 29, device="cuda", dtype=torch.float16)
     out = torch.empty_like(x)
     scale_kernel[(1 << 19,)](x, out, x.numel(), BLOCK=1024)
-    (sample,) = dev.engine.record.samples
-    assert sample.programs == 1 << 19 and 16 < sample.looked_at < 50_000 and sample.error < 0.01
-    assert {use.nbytes for use in sample.uses} == {1 << 30}
-    assert [(use.read, use.written) for use in sample.uses] == [(1 << 30, 0), (0, 1 << 30)]
-    assert sample.load_bytes == 2048 * sample.programs
+    (launch,), (counts,) = dev.launches, _counted(dev)
+    assert launch.programs == 1 << 19 and 16 < launch.looked_at < 50_000 and launch.error < 0.01
+    assert [use for _, *use in counts.footprint] == [[1 << 30, 0], [0, 1 << 30]]
+    assert counts.load_sectors == 2048 / 32 * launch.programs
     assert dev.launches[0].seconds == pytest.approx(2 * (1 << 30) / 3.0e12, rel=0.15)
 
 
@@ -173,8 +180,8 @@ def test_the_same_launch_on_other_memory_is_counted_once(dev: Any, monkeypatch: 
     monkeypatch.setattr(engine, "measure", lambda *args: counted.append(1) or original(*args))
     outs = [_scale(torch.randn(1 << 20, 4, device="cuda")) for _ in range(3)]
     assert len(counted) == 1
-    for out, sample in zip(outs, dev.engine.record.samples, strict=True):
-        assert out.data_ptr() in [use.storage for use in sample.uses]
+    for out, counts in zip(outs, _counted(dev), strict=True):
+        assert out.data_ptr() in [base for base, *_ in counts.footprint]
 
 
 def test_coverage_of_outputs(dev: Any) -> None:
@@ -189,11 +196,11 @@ def test_indices_steer(dev: Any) -> None:
     """A gather by known rows reads those; by unknown ones it is said to depend on data."""
     table, out = torch.randn(4096, 1024, device="cuda"), torch.empty(512, 1024, device="cuda")
     rows_kernel[(512,)](torch.arange(0, 4096, 8).cuda(), table, out, 1024, BLOCK=1024)
-    read = {use.storage: use.read for use in dev.engine.record.samples[0].uses}
-    assert read[table.data_ptr()] == 512 * 4096 and dev.engine.record.dependences == []
+    read = {base: read for base, read, _ in _counted(dev)[0].footprint}
+    assert read[table.data_ptr()] == 512 * 4096 and dev.engine.counters.dependences == []
     unknown = torch.randn(1 << 20, 8, device="cuda").argmax(1)
     rows_kernel[(512,)](unknown, table, out, 1024, BLOCK=1024)
-    (found,) = dev.engine.record.dependences
+    (found,) = dev.engine.counters.dependences
     assert found.kind == "steering" and "'index'" in found.message and "test_datafree.py" in found.where
 
 
@@ -243,10 +250,9 @@ def test_what_a_tuner_tries_is_counted_roughly_for_a_person() -> None:
         with sim.device("h100", data_free=settings) as device:
             a, b, c = (torch.empty(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(3))
             tuned[lambda meta: (4096 // meta["M"], 4096 // meta["N"])](a, b, c, 4096)
-            record = device.engine.record
-            trials = record.samples[:-1]
-            assert len(trials) == len(configs) and record.error < 0.05
-            assert [sample.rough for sample in record.samples] == [settings.tuning is not None] * 4 + [False]
+            *trials, _ = device.launches
+            assert len(trials) == len(configs) and device.engine.accounts.sampling_error < 0.05
+            assert [launch.rough for launch in device.launches] == [settings.tuning is not None] * 4 + [False]
             found.append((tuned.best_config, device.launches[-1].seconds, sum(one.looked_at for one in trials)))
     full, rough = found
     assert rough[0] == full[0] and rough[1] == pytest.approx(full[1], rel=0.02)

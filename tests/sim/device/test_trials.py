@@ -119,7 +119,7 @@ def test_a_tuner_chooses_the_fastest_and_the_others_are_slower_by_what_they_do()
 def test_a_tuner_looks_at_few_programs_and_fewer_of_what_is_slower() -> None:
     with sim.device("h100", data_free=DataFree.of_script()) as dev:
         kernel, _ = _tune_widths(8192)
-        first, chosen, *slower, last = dev.engine.record.samples
+        first, chosen, *slower, last = dev.launches
     assert kernel.best_config is WIDTHS[1]
     assert max(first.looked_at, chosen.looked_at) < last.programs == 4096
     assert max(one.looked_at for one in slower) < chosen.looked_at  # known to be slower, not by how much

@@ -312,9 +312,8 @@ def _explained() -> Iterator[None]:
         if error.kind == "infra_error":
             raise
         detail = error.detail
-        free = error.record.data_free if error.record is not None else None
-        if detail.type in NOT_ITS_FAULT or (free is not None and free.dependences):
-            missed = [dependence.message for dependence in free.dependences] if free is not None else []
+        missed = [dependence.message for dependence in error.record.dependences] if error.record is not None else []
+        if detail.type in NOT_ITS_FAULT or missed:
             raise DataDependent("; ".join(missed[:3]) or detail.message.splitlines()[0]) from error
         raise FailedThere(f"{detail.type}: {(detail.message.splitlines() or [''])[0][:300]}") from error
 
@@ -349,15 +348,15 @@ class _Calls:
         return found
 
     def _require_no_dependence(self, record: CallRecord, arguments: Sequence[Any]) -> None:
-        free = record.data_free
-        if free is None or not free.dependences:
+        missed = record.dependences
+        if not missed:
             return
-        if {one.storage for one in free.dependences} <= self._numbers_missing(arguments):
-            raise Untimed("; ".join(one.message for one in free.dependences[:3]))
-        asked = [one for one in free.dependences if one.kind != "steering"]
+        if {one.storage for one in missed} <= self._numbers_missing(arguments):
+            raise Untimed("; ".join(one.message for one in missed[:3]))
+        asked = [one for one in missed if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
-        raise DataDependent("; ".join(one.message for one in free.dependences[:3]))
+        raise DataDependent("; ".join(one.message for one in missed[:3]))
 
     def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
         """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""

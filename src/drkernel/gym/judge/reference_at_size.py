@@ -141,7 +141,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     outputs: tuple[Form | None, ...] | None = None
     with host_modes(engine), torch.device("cuda"), torch.no_grad():
         drawn = reference.draw_inputs(0)
-        missed = [dependence.message for dependence in engine.record.dependences]
+        missed = [dependence.message for dependence in engine.counters.dependences]
         engine.settings = DataFree(on_read="refuse")
         timed: _Timed | str = ""
         try:
@@ -153,7 +153,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
             results = model(*drawn)
             timed = _second_call(engine, drawn, [*model.parameters(), *model.buffers()], results)
         except Exception as error:  # a reference may raise anything
-            missed += [dependence.message for dependence in engine.record.dependences]
+            missed += [dependence.message for dependence in engine.counters.dependences]
             timed = f"{type(error).__name__}: {error}"
     inputs = tuple(tree_map(lambda leaf: _off_device(leaf, engine), value) for value in drawn)
     names = reference.argument_names()
@@ -163,14 +163,15 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
 
 def _second_call(engine: DataFreeEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
     profile, entries = engine.profile(), engine.accounts.entries or ()
+    operators = [entry for entry in entries if isinstance(entry, Operator)]
     work = ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
-        read=sum(torch.Size(shape).numel() for call in engine.record.calls for _, shape in call.inputs),
+        read=sum(meta.elements for operator in operators for meta in operator.inputs),
         input_bytes=bytes_among(inputs),
         weight_bytes=bytes_among(weights),
         output_bytes=bytes_among(results),
         products=sum(row.flops or 0.0 for row in profile.rows if row.name.removeprefix("aten.").startswith(_PRODUCTS)),
-        discards=_discards([entry for entry in entries if isinstance(entry, Operator)]),
+        discards=_discards(operators),
     )
     return _Timed(profile, work)
 

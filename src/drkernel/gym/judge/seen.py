@@ -353,7 +353,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
         tuple(frozenset(map(_called, run)) for _, run in groupby(operators, _label)),
         tuple(_worked_on(entries, labels)),
         sum(row.flops or 0.0 for row in record.profile.rows if row.owner == "library"),
-        all(sample.looked_at >= sample.programs for sample in record.data_free.samples) if record.data_free else True,
+        all(launch.looked_at is None or launch.looked_at >= launch.programs for launch in record.launches),
         counts,
         {label: place.nbytes for label, place in places.items()},
         frozenset(label for label, name in names.items() if name in written),

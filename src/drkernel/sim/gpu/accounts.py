@@ -7,6 +7,7 @@ Each entry is priced independently. If the model fails on one, that entry has no
 and no speedup is given), and all others keep theirs: no failure makes a call cheaper.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import torch
 from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.gpu.datafree.records import DataDependence
 from drkernel.sim.gpu.device_journal import (
     FLUSH,
     HOST_WORK,
@@ -38,6 +40,8 @@ from drkernel.sim.wire.commands import LaunchCommand
 from drkernel.verdict import Profile
 from ttir_executor.compiled import SimFinding
 
+MAX_DEPENDENCES = 256
+"""most places of one run at which data is missed that are remembered"""
 MAX_PENDING = 8192
 """most commands whose times have not been computed yet"""
 
@@ -77,6 +81,17 @@ class LaunchRecord:
     shared_bytes: int | None = None
     occupancy: int | None = None
     """programs resident on one SM"""
+    looked_at: int | None = None
+    """of a launch that was counted without executing it: the programs whose reads were examined"""
+    error: float = 0.0
+    """estimated relative error of its modelled time by sampling programs; 0 where all were counted"""
+    rough: bool = False
+    """a tuner's trial that was counted only as well as its choice needs"""
+
+    @property
+    def programs(self) -> int:
+        """Programs of its grid."""
+        return math.prod(self.grid)
 
 
 LaunchKey = tuple[str, tuple[int, int, int], int, int, tuple[tuple[str, str], ...]]
@@ -108,6 +123,13 @@ class Counters:
     prints: list[str] = field(default_factory=list)
     host_bytes: int = 0
     """bytes that the host has learnt of contents: by copies, flags, sizes that depend on data, errors, times"""
+    dependences: list[DataDependence] = field(default_factory=list)
+    """where data was missed on a device without; no repeats, the first :data:`MAX_DEPENDENCES`"""
+
+    def missed(self, dependence: DataDependence) -> None:
+        """Note a dependence on data."""
+        if dependence not in self.dependences and len(self.dependences) < MAX_DEPENDENCES:
+            self.dependences.append(dependence)
 
 
 class Accounts:
@@ -239,6 +261,17 @@ class Accounts:
     def named_journal(self, addresses: Iterable[int]) -> tuple[str, dict[int, int]]:
         """Return the same, with its names of the storages that are at these addresses now."""
         return written(self._journal, addresses)
+
+    @property
+    def sampling_error(self) -> float:
+        """Estimated relative error of all modelled device time, without rough trials, by sampling programs."""
+        total, wrong = self.timeline.device_seconds, 0.0
+        for launch in self.counters.launches:
+            total, wrong = (
+                total - launch.rough * launch.seconds,
+                wrong + (not launch.rough) * launch.error * launch.seconds,
+            )
+        return wrong / total if total else 0.0
 
     def profile(self) -> Profile:
         """Modelled time by kernel and operator."""

@@ -377,8 +377,10 @@ class DeviceEngine:
             raise
 
     def finish_launch(
-        self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
-    ) -> None:
+        self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None,
+        **sampled: Any,
+    ) -> None:  # fmt: skip
+        """Record a launch that was executed or counted; ``sampled`` says how much of it was looked at."""
         self._record_findings(result)
         self.flow.launch(held, result.stats.footprint)
         launch = LaunchEntry(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
@@ -393,6 +395,7 @@ class DeviceEngine:
             shared_bytes=resources.shared_bytes if resources else None,
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
             **(facts_of(cost) if cost else {}),
+            **sampled,
         )
         self._raise_if_illegal(result)
 

@@ -9,7 +9,7 @@ import torch
 
 from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.dataflow import Passed
-from drkernel.sim.gpu.datafree.records import DataFreeRecord, record_from
+from drkernel.sim.gpu.datafree.records import DataDependence
 from drkernel.sim.gpu.device_journal import detailed, launches_of, modelled
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import ProtocolError, TensorSpec, decode
@@ -67,8 +67,8 @@ class CallRecord:
     """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
     """set when every output equals what an own kernel had read from PyTorch: bit for bit, or nearly"""
-    data_free: DataFreeRecord | None = None
-    """what a data-free device says besides; None from others"""
+    dependences: list[DataDependence] = field(default_factory=list)
+    """where data was missed, on a data-free device"""
     journal: str = ""
     """everything that was done, with counts (sim/gpu/device_journal.py)"""
     storages: dict[int, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
         "outputs": outputs,
     }
     more = {
-        "data_free": record_from(data.get("data_free")), "spec_name": spec.name,
+        "dependences": [DataDependence(**one) for one in data["dependences"]], "spec_name": spec.name,
         "storages": {int(address): int(name) for address, name in data["storages"]},
     }  # fmt: skip
     record = CallRecord(**{**data, **lists, **more})

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -176,8 +175,6 @@ class ControlDesk:
         self.late = []
         if interfered:
             self.engine.fault = None  # kernels that work on what others did not write go astray
-        if self.without_data is not None:
-            record["data_free"] = asdict(self.without_data.record)
         return record, data
 
     def _outputs(self, header: dict) -> tuple[list[Any], list[memoryview]]:
@@ -265,6 +262,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
         "fault": engine.fault,
         "host_reads": engine.host_reads.count,
         "host_bytes": counters.host_bytes,
+        "dependences": [fields_of(dependence) for dependence in counters.dependences],
     }
 
 

@@ -18,15 +18,10 @@ from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.records import (
-    MAX_CALLS,
     RECURRENT,
     DataDependence,
     DataFree,
-    DataFreeRecord,
     DependsOnData,
-    LaunchSample,
-    OperatorCall,
-    SampledUse,
     recurrent_results,
 )
 from drkernel.sim.gpu.emulated import layout_of_cudnn
@@ -152,27 +147,6 @@ class LaunchCounter:
         followed = {one.base for name, one in named.items() if one is not None and name in skeleton.followed}
         loose = {one.base for name, one in named.items() if one is not None and name in skeleton.loose}
         return set() if None in skeleton.loose else followed - loose
-
-
-def sample_of(measured: SampledCounts, sizes: dict[int, int], *, rough: bool) -> LaunchSample:
-    """Build the report of a launch; ``sizes`` are those of storages, by address."""
-    stats = measured.stats
-    return LaunchSample(
-        programs=stats.programs,
-        looked_at=min(measured.sampled, stats.programs),
-        error=measured.error,
-        load_bytes=stats.load_sectors * 32.0,
-        store_bytes=stats.store_sectors * 32.0,
-        operations=dict(stats.flops),
-        atomics=stats.atomics,
-        uses=tuple(
-            SampledUse(
-                use.base, sizes.get(use.base, use.nbytes), use.read.value, use.written.value, use.written.low
-            )
-            for use in measured.uses
-        ),
-        rough=rough,
-    )  # fmt: skip
 
 
 def _steered(kernel: str, place: str, by: str, decides: str = "where it goes", base: int = 0) -> DataDependence:
@@ -343,7 +317,7 @@ def _held_in(value: Any) -> list[Held]:
 
 
 class DataFreeEngine(DeviceEngine):
-    """One simulated GPU whose memory is addresses only. Dependences on data are recorded in :attr:`record`."""
+    """One simulated GPU whose memory is addresses only. Dependences on data are among its counts."""
 
     heap: AddressHeap
 
@@ -361,8 +335,6 @@ class DataFreeEngine(DeviceEngine):
         self.settings = settings or DataFree()
         self._operators = ShapeOperators(self.heap, self.random, self.settings)
         self._launches = LaunchCounter(self.heap, self.settings)
-        self._record_of_run = DataFreeRecord()
-        self._counted = 0
         self._bytes_written: dict[int, float] = {}
 
     def _new_heap(self) -> AddressHeap:
@@ -371,27 +343,10 @@ class DataFreeEngine(DeviceEngine):
     def _new_flow(self) -> DataFlow:
         return DataFlow(self.heap, values=False)
 
-    @property
-    def record(self) -> DataFreeRecord:
-        """The record of the commands since the last reset, besides counters and times."""
-        found = self._record_of_run
-        launches = [launch for launch in self.counters.launches if not launch.suppressed]
-        wrong, total = 0.0, self.accounts.timeline.device_seconds
-        for sample, launch in zip(found.samples, launches, strict=False):
-            if sample.rough:
-                total -= launch.seconds
-            else:
-                wrong += sample.error * launch.seconds
-        return replace(found, error=wrong / total if total else 0.0)
-
-    def missed(self, dependence: DataDependence) -> None:
-        """Record a place at which data is missing."""
-        self._record_of_run.missed(dependence)
-
     def reset_counters(self) -> None:
         """Reset counters and clock."""
         super().reset_counters()
-        self._record_of_run, self._counted, self._bytes_written = DataFreeRecord(), 0, {}
+        self._bytes_written = {}
 
     # ---- tensors
 
@@ -463,7 +418,7 @@ class DataFreeEngine(DeviceEngine):
 
     def _host_reads(self, what: str) -> None:
         message = f"the host reads {what}, which has no contents in a data-free run"
-        self.missed(DataDependence("host_read", what, message))
+        self.counters.missed(DataDependence("host_read", what, message))
         if self.settings.on_read == "refuse":
             raise DependsOnData(message)
 
@@ -495,7 +450,6 @@ class DataFreeEngine(DeviceEngine):
             if held.base not in old and not rule.allocates:
                 self._wrote(held.base, held.nbytes)
         self._account(name, rule, outputs, args, kwargs)
-        self._note_call(name, inputs, outputs)
         return self._specs(result)
 
     def _run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: list[Held]) -> Any:
@@ -505,7 +459,7 @@ class DataFreeEngine(DeviceEngine):
             self.fault = str(error)
             raise DeviceFault(str(error)) from None
         except DependsOnData as error:
-            self.missed(DataDependence("shape", rule.label, str(error)))
+            self.counters.missed(DataDependence("shape", rule.label, str(error)))
             raise
 
     def _held(self, value: Any, inputs: list[Held]) -> Any:
@@ -523,13 +477,6 @@ class DataFreeEngine(DeviceEngine):
             return type(value)(self._specs(item) for item in value)
         return self._to_host(value)
 
-    def _note_call(self, name: str, inputs: list[Held], outputs: list[Held]) -> None:
-        """Remember the operator, where it is device work."""
-        calls, counted = self._record_of_run.calls, sum(self.counters.operators.values())
-        if counted > self._counted and len(calls) < MAX_CALLS:
-            calls.append(OperatorCall(name, _forms(inputs), _forms(outputs)))
-        self._counted = counted
-
     # ---- launches
 
     def _execute(
@@ -544,17 +491,17 @@ class DataFreeEngine(DeviceEngine):
             self.fault = str(error)
             raise
         for dependence in counted.dependences:
-            self.missed(dependence)
+            self.counters.missed(dependence)
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         measured = counted.measured
         for use in measured.uses:
             if use.written.value:
                 self._wrote(use.base, use.written.low)
         self.trials.timed(command, clock, measured.stats)
-        sizes = {one.base: one.nbytes for one in held}
-        self._record_of_run.samples.append(sample_of(measured, sizes, rough=rough is not None))
         result = LaunchResult(measured.findings, measured.stats, 0.0, (), counted.written)
-        self.finish_launch(command, held, result, resources)
+        looked_at = min(measured.sampled, measured.stats.programs)
+        sampled = {"looked_at": looked_at, "error": measured.error, "rough": rough is not None}
+        self.finish_launch(command, held, result, resources, **sampled)
 
 
 def new_engine(
@@ -573,7 +520,3 @@ def new_engine(
 
 def _form(held: Held) -> str:
     return f"{str(held.spec.dtype).removeprefix('torch.')} tensor of shape {list(held.spec.shape)}"
-
-
-def _forms(tensors: list[Held]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((str(held.spec.dtype).removeprefix("torch."), held.spec.shape) for held in tensors)
