@@ -153,8 +153,8 @@ class DeviceEngine:
         return held.tensor
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
-        """Register a tensor with its contents in device memory."""
-        return self.heap.register(tensor).spec
+        """Register a tensor, with its contents where the device keeps those."""
+        return self.heap.put(tensor).spec
 
     def contents(self, handle: int) -> torch.Tensor | None:
         """Return a tensor's contents; None if they are unknown, as they may be without data."""
@@ -472,7 +472,7 @@ class DeviceEngine:
             "synchronize": self._synchronize,
             "flush": self.accounts.flush,
             "reset_peak": self._reset_peak,
-            "contents_bytes": lambda: self.heap.budget,
+            "contents_bytes": lambda: self.heap.contents_bytes,
         }
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")

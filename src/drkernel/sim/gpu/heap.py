@@ -1,5 +1,8 @@
 """The memory of a simulated device: tensors by handle, storages by address, budget, and what fresh memory holds.
 
+A storage always has a form and an address. On a device with data it lies there; on one without, the address is a number
+that is never given out again, its tensors are meta tensors, and few storages have contents, which are kept elsewhere.
+
 The limit on this machine's memory for a simulated device, and estimates of what an operator will take.
 """
 
@@ -17,7 +20,7 @@ import torch
 
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.gpu.operator_rules import OperatorRule
-from drkernel.sim.gpu.shapes import on_meta, prepare_shapes
+from drkernel.sim.gpu.shapes import bare, mapped, on_meta, prepare_shapes, tensors_in
 from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
 from ttir_executor.allocations import MemoryMap
 
@@ -79,8 +82,7 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
     if _at_most(rule, [*args, *kwargs.values()]) * _LARGEST_ELEMENT <= headroom:
         return 0
     prepare_shapes()
-    known: dict[int, torch.Tensor] = {}
-    metas, named = _forms(args, known), {key: _forms(value, known) for key, value in kwargs.items()}
+    metas, named = mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()}
     named.pop("generator", None)
     if rule.takes_device:
         named["device"] = torch.device("meta")
@@ -88,14 +90,14 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
         result = on_meta(rule.call, metas, named)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return 0  # the operator itself will tell
-    given = {form.untyped_storage()._cdata for form in known.values()}
-    made = {out.untyped_storage()._cdata: out.untyped_storage().nbytes() for out in _tensors(result)}
+    given = {form.untyped_storage()._cdata for form in tensors_in([*metas, *named.values()])}
+    made = {out.untyped_storage()._cdata: out.untyped_storage().nbytes() for out in tensors_in(result)}
     return sum(nbytes for storage, nbytes in made.items() if storage not in given)
 
 
 def _at_most(rule: OperatorRule, values: list[Any]) -> int:
     """Return an upper bound on the number of elements of any result, from the sizes of the operands."""
-    tensors = _tensors(values)
+    tensors = tensors_in(values)
     shapes = {tensor.shape for tensor in tensors if tensor.dim()}
     # an operator that the device fuses itself is a plain function, which says nothing of its kind
     if torch.Tag.pointwise in getattr(rule.call, "tags", ()) and len(shapes) <= 1:
@@ -116,22 +118,6 @@ def _numbers(value: Any) -> list[int]:
     return [number for item in value for number in _numbers(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
-
-
-def _forms(value: Any, known: dict[int, torch.Tensor]) -> Any:
-    """The same with meta tensors; tensors over one storage need not share it here."""
-    if isinstance(value, torch.Tensor):
-        if id(value) not in known:
-            form = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-            known[id(value)] = form
-        return known[id(value)]
-    return [_forms(item, known) for item in value] if isinstance(value, (list, tuple)) else value
-
-
 POISONS = ("nan", "zero", "random")
 """contents of memory that nothing has written to"""
 
@@ -141,6 +127,11 @@ SHADOW_BYTES = 8
 """bytes of the race shadows for each element that a launch accesses"""
 
 KNOWN_DTYPES = frozenset(DTYPES.values())
+
+FIRST_ADDRESS = 1 << 44
+"""where memory without data begins; ordinary processes have nothing there"""
+ALIGNMENT = 512
+"""of a storage there, as CUDA's allocator has it"""
 
 
 @dataclass(slots=True)
@@ -167,13 +158,15 @@ def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
 class DeviceHeap:
     """Owns every tensor of the device and knows what has been written."""
 
-    kind = "cpu"
-    """type of the tensors that stand for the device's"""
-
-    def __init__(self, capacity: int, budget: int | None = None):
-        """Create a heap. ``capacity`` is the GPU's memory, ``budget`` the limit on this machine's (default: a
-        quarter)."""
+    def __init__(self, capacity: int, budget: int | None = None, *, contents_bytes: int | None = None):
+        """Create a heap. ``capacity`` is the GPU's memory, ``budget`` the limit on this machine's (default: a quarter).
+        ``contents_bytes``: without data; the largest storage that keeps what is put into it."""
         self.capacity = capacity
+        self.has_data = contents_bytes is None
+        self._contents_bytes = contents_bytes or 0
+        self._next_address = FIRST_ADDRESS
+        self._placed: dict[int, tuple[int, int]] = {}  # identity of a meta storage -> its address and size
+        self._contents: dict[int, torch.UntypedStorage] = {}  # of storages without data, by address
         self.budget = budget or default_budget()
         self.memory = MemoryMap()
         self.poison_policy = "nan"
@@ -206,6 +199,24 @@ class DeviceHeap:
         """The tensor behind a handle."""
         return self.held(ref.handle if isinstance(ref, Ref) else ref).tensor
 
+    @property
+    def contents_bytes(self) -> int:
+        """Bytes of the largest storage that keeps what is put into it."""
+        return self.budget if self.has_data else self._contents_bytes
+
+    def of(self, tensor: torch.Tensor) -> Held:
+        """The record of a tensor that has a handle."""
+        return self._held[self._handles[id(tensor)]]
+
+    def put(self, tensor: torch.Tensor) -> Held:
+        """Register what comes from outside, with its contents where those are kept, otherwise its form alone."""
+        if self.has_data or tensor.is_meta:
+            return self.register(tensor)
+        held = self.register(bare(tensor))
+        if held.nbytes <= self._contents_bytes:
+            self.fill(held, tensor)
+        return held
+
     def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> Held:
         """Give a tensor a handle (its old one, if it has one) and put its storage on the memory map.
 
@@ -216,7 +227,11 @@ class DeviceHeap:
             held = self._held[handle]
             self.refresh(held)
             return held
-        if tensor.device.type != self.kind or tensor.layout != torch.strided or tensor.dtype not in KNOWN_DTYPES:
+        if (
+            tensor.device.type != ("cpu" if self.has_data else "meta")
+            or tensor.layout != torch.strided
+            or tensor.dtype not in KNOWN_DTYPES
+        ):
             raise UnsupportedOp(
                 f"a {tensor.layout} tensor of dtype {tensor.dtype} is not offered on the simulated device"
             )
@@ -225,7 +240,7 @@ class DeviceHeap:
         handle = next(self._next)
         held = Held(tensor, self._spec(tensor, handle, base), base, storage.nbytes())
         require_inside(held)
-        self._retain(held, initialized)
+        self._retain(held, initialized or not self.has_data)
         self._held[handle] = held
         self._handles[id(tensor)] = handle
         return held
@@ -258,12 +273,26 @@ class DeviceHeap:
             require_inside(one)
 
     def _place(self, storage: torch.UntypedStorage) -> int:
-        """The address of a storage."""
-        return storage.data_ptr()
+        """The address of a storage; without data a new one where it is new, or has been resized (``out=``)."""
+        if self.has_data:
+            return storage.data_ptr()
+        base, size = self._placed.get(storage._cdata, (0, -1))
+        nbytes = storage.nbytes()
+        if size == nbytes:
+            return base
+        self.forget(base)
+        self._placed.pop(storage._cdata, None)
+        self.require(nbytes)
+        base = self._next_address
+        self._next_address += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        if nbytes:
+            self._placed[storage._cdata] = base, nbytes
+        return base
 
     def _spec(self, tensor: torch.Tensor, handle: int, base: int) -> TensorSpec:
         """The form of a tensor over the storage at ``base``."""
-        offset, address = int(tensor.storage_offset()), tensor.data_ptr()
+        offset = int(tensor.storage_offset())
+        address = tensor.data_ptr() if self.has_data else base + offset * tensor.dtype.itemsize
         return TensorSpec(handle, tuple(tensor.shape), tensor.stride(), offset, tensor.dtype, address)
 
     def _retain(self, held: Held, initialized: bool) -> None:
@@ -287,7 +316,8 @@ class DeviceHeap:
 
     def base_of(self, tensor: torch.Tensor) -> int:
         """Address of the storage that a tensor of the device lies over."""
-        return self._place(tensor.untyped_storage())
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() if self.has_data else self._placed.get(storage._cdata, (0, 0))[0]
 
     def free(self, handle: int) -> int | None:
         """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""
@@ -302,6 +332,9 @@ class DeviceHeap:
             return None
         del self._storages[held.base]
         self._fresh.discard(held.base)
+        self.forget(held.base)
+        if self.base_of(held.tensor) == held.base:
+            self._placed.pop(held.tensor.untyped_storage()._cdata, None)
         if handle in self._dropped:
             self._dropped.remove(handle)
             self.dropped_bytes -= held.nbytes
@@ -361,33 +394,34 @@ class DeviceHeap:
     @property
     def host_bytes(self) -> int:
         """Memory of this machine in use, in bytes: the device's own, plus one shadow byte per byte that may be
-        unwritten."""
+        unwritten; without data that of contents."""
+        contents = sum(storage.nbytes() for storage in self._contents.values())
+        own = self.used_bytes + self.dropped_bytes if self.has_data else contents
         shadows = (self.memory.find(base) for base in self._fresh)
-        return (
-            self.used_bytes
-            + self.dropped_bytes
-            + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
-        )
+        return own + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
 
     def require(self, nbytes: int) -> None:
         """Raise if ``nbytes`` more exceed the device's memory, or the budget on this machine.
 
         Raises:
-            torch.OutOfMemoryError: as the GPU would; :class:`~.budget.OverBudget` where only simulating it is too much.
+            torch.OutOfMemoryError: as the GPU would; :class:`OverBudget` where only simulating it is too much.
         """
         if self.used_bytes + nbytes > self.capacity:
             raise self.out_of_memory(f"Tried to allocate {nbytes} bytes.")
         self.require_host(nbytes)
 
     def require_host(self, nbytes: int) -> None:
-        """Raise :class:`~.budget.OverBudget` when this much more of this machine's memory would exceed the budget."""
+        """Raise :class:`OverBudget` when this much more of this machine's memory would exceed the budget. Addresses
+        without data take none."""
+        if not self.has_data:
+            return
         if self.dropped_bytes and not self._has_room(nbytes):
             self.make_room()
         if not self._has_room(nbytes):
             raise over_budget(nbytes, self.host_bytes, self.budget)
 
     def tables_fit(self, held: Sequence[Held], *, must: bool) -> bool:
-        """Return whether the race shadows of a launch fit the budget. Raises :class:`~.budget.OverBudget` where they
+        """Return whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where they
         must, and where not even the maps of touched sectors fit."""
         nbytes = bytes_of(held)
         self.require_host(nbytes // SECTOR_MAPS)
@@ -407,6 +441,41 @@ class DeviceHeap:
         if all(isinstance(n, int) for n in size):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             self.require(math.prod(size) * dtype.itemsize)
+
+    # ---- contents, which a storage without data may lack
+
+    def has_contents(self, held: Held) -> bool:
+        """Whether the storage below a tensor has contents (an empty one lacks nothing)."""
+        return self.has_data or held.nbytes == 0 or held.base in self._contents
+
+    def contents(self, held: Held) -> torch.Tensor | None:
+        """A tensor's contents, as a host tensor over the same memory; None if there are none."""
+        if self.has_data:
+            return held.tensor
+        if not self.has_contents(held):
+            return None
+        spec = held.spec
+        if held.nbytes == 0:
+            return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype)
+        empty = torch.empty(0, dtype=spec.dtype)
+        return empty.set_(self._contents[held.base], spec.offset, spec.shape, spec.stride)  # type: ignore[call-overload]
+
+    def fill(self, held: Held, source: torch.Tensor) -> None:
+        """Give a storage contents: those of ``source``, of the same form, over all of it."""
+        if held.nbytes == 0:
+            return
+        if self.host_bytes + held.nbytes > self.budget:
+            raise over_budget(held.nbytes, self.host_bytes, self.budget)
+        storage = self._contents[held.base] = torch.UntypedStorage(held.nbytes)
+        allocation, contents = self.memory.find(held.base), self.contents(held)
+        assert allocation is not None and contents is not None
+        allocation.contents = storage.data_ptr()
+        contents.copy_(source)
+
+    def forget(self, base: int) -> None:
+        """Drop a storage's contents: they are no longer known."""
+        if self._contents.pop(base, None) is not None and (allocation := self.memory.find(base)) is not None:
+            allocation.contents = 0
 
     def out_of_memory(self, why: str) -> torch.OutOfMemoryError:
         """The error that CUDA's allocator raises."""

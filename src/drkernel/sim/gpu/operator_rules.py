@@ -35,6 +35,7 @@ from drkernel.sim.gpu.operator_lists import (
     SIZED_BY_DATA,
     names,
 )
+from drkernel.sim.gpu.shapes import mapped, tensors_in
 from drkernel.sim.wire.commands import UnsupportedOp
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -127,7 +128,7 @@ class InFloat32:
 
     def _half(self, values: Sequence[Any]) -> torch.dtype | None:
         """The one half type among the operands; None where there is none, or where wider operands set the dtype."""
-        found = {tensor.dtype for tensor in _tensors(values) if tensor.dtype.is_floating_point}
+        found = {tensor.dtype for tensor in tensors_in(values) if tensor.dtype.is_floating_point}
         halves = found & set(HALVES)
         if len(halves) != 1 or (found - halves and (self.likes is None or found - halves != {torch.float32})):
             return None
@@ -139,14 +140,14 @@ class InFloat32:
             wanted = [_dtype_like(args, index, half) for index in self.likes]
             return tuple(part if part is None else part.to(dtype) for part, dtype in zip(result, wanted, strict=True))
         asked = next((value for value in args if isinstance(value, torch.dtype)), half)
-        return _mapped(result, lambda part: part.to(asked) if part.dtype == torch.float32 else part)
+        return mapped(result, lambda part: part.to(asked) if part.dtype == torch.float32 else part)
 
     def _write_back(self, given: dict[Any, Any], wide: dict[Any, Any]) -> bool:
         """Round what the operator has written into the tensors it was given; False if a shape has changed."""
         pairs = [
             pair
             for key, value in given.items()
-            for pair in zip(_tensors([value]), _tensors([wide[key]]), strict=True)
+            for pair in zip(tensors_in([value]), tensors_in([wide[key]]), strict=True)
             if pair[0].dtype in HALVES
         ]
         if any(old.shape != new.shape for old, new in pairs):
@@ -159,14 +160,14 @@ class InFloat32:
         self, result: Any, given: dict[Any, Any], wide: dict[Any, Any], half: torch.dtype, args: Sequence[Any]
     ) -> Any:
         """The result with the caller's own tensors where the operator returned what it has written."""
-        old = [tensor for value in given.values() for tensor in _tensors([value])]
-        new = [tensor for key in given for tensor in _tensors([wide[key]])]
+        old = [tensor for value in given.values() for tensor in tensors_in([value])]
+        new = [tensor for key in given for tensor in tensors_in([wide[key]])]
         own = {id(n): o for n, o in zip(new, old, strict=True)}
         if isinstance(result, torch.Tensor):
             return own.get(id(result), result)
         if self.likes is not None:
             return self._rounded(result, half, args)
-        return _mapped(result, lambda part: own.get(id(part), part))
+        return mapped(result, lambda part: own.get(id(part), part))
 
 
 def as_on_cuda(base: str, overload: Any) -> Any:
@@ -197,18 +198,6 @@ def _widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_widened(item) for item in value]
     return torch.float32 if value in HALVES else value
-
-
-def _mapped(value: Any, of: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return of(value)
-    return type(value)(_mapped(item, of) for item in value) if isinstance(value, (list, tuple)) else value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
 __all__ = ["ALLOCATORS", "FREE_OPERATORS", "METADATA_OPERATORS", "OperatorRule", "names", "rule_of"]

@@ -22,6 +22,25 @@ _SHAPES = ("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registra
 """modules that define operators in terms of others"""
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors among arguments or results, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [leaf for item in value for leaf in tensors_in(item)] if isinstance(value, (list, tuple)) else []
+
+
+def mapped(value: Any, of: Callable[[torch.Tensor], Any]) -> Any:
+    """Arguments or results with ``of(tensor)`` in place of each tensor."""
+    if isinstance(value, torch.Tensor):
+        return of(value)
+    return type(value)(mapped(item, of) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same form, over a storage of its own."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 @cache
 def prepare_shapes() -> None:
     """Import what meta functions need (0.3 s, once per process), without ``torch._dynamo`` (another second).
@@ -130,19 +149,12 @@ def _part(value: Any) -> Any:
 def _forms(result: Any, given: Any) -> tuple[tuple[Any, ...], ...] | None:
     """Forms of an operator's results; None when they are more than new tensors of exactly their size."""
     made = list(result) if isinstance(result, tuple) else [result]
-    seen = {leaf.untyped_storage()._cdata for leaf in _leaves(given)}
+    seen = {leaf.untyped_storage()._cdata for leaf in tensors_in(given)}
     for one in made:
         if type(one) is not torch.Tensor or one.device.type != "meta" or one.layout is not torch.strided:
             return None
         storage = one.untyped_storage()
-        bare = torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
-        if storage._cdata in seen or storage.nbytes() != bare.untyped_storage().nbytes() or one.storage_offset():
+        if storage._cdata in seen or storage.nbytes() != bare(one).untyped_storage().nbytes() or one.storage_offset():
             return None
         seen.add(storage._cdata)
     return tuple((tuple(one.shape), one.stride(), one.dtype) for one in made)
-
-
-def _leaves(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value] if isinstance(value, torch.Tensor) else []

@@ -28,7 +28,7 @@ import torch
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.heap import Held, bytes_of, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
-from drkernel.sim.gpu.shapes import forms_of_new
+from drkernel.sim.gpu.shapes import bare, forms_of_new, mapped
 from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 from ttir_executor.allocations import MemoryMap
@@ -410,20 +410,13 @@ def execution_seconds(stats: LaunchStats) -> float:
 def _results(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
     """The tensors that will hold an operator's results: new ones, or the one that it changes element by element; None
     for other operators. Raises what the operator raises about forms."""
-    given, named = [_form(one) for one in args], {key: _form(one) for key, one in kwargs.items()}
+    given, named = mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()}
     overload = getattr(rule.call, "overload", rule.call)
     if rule.written == {0} and torch.Tag.pointwise in getattr(overload, "tags", ()):
         rule.call(*given, **named)
         return [args[0]]
     forms = forms_of_new(rule.call, given, named)
     return None if forms is None else [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in forms]
-
-
-def _form(value: Any) -> Any:
-    """An operator's argument with meta tensors in place of tensors."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    return [_form(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def trial_of(

@@ -16,7 +16,6 @@ import torch
 
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
-from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.records import (
     RECURRENT,
     DataDependence,
@@ -26,15 +25,15 @@ from drkernel.sim.gpu.datafree.records import (
 )
 from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault
-from drkernel.sim.gpu.heap import Held
+from drkernel.sim.gpu.heap import DeviceHeap, Held
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import Depth
 from drkernel.sim.gpu.random_numbers import DeviceRandom
-from drkernel.sim.gpu.shapes import on_meta, prepare_shapes
+from drkernel.sim.gpu.shapes import bare, mapped, on_meta, prepare_shapes, tensors_in
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import KernelResources
-from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, Ref, TensorSpec, UnsupportedOp
+from drkernel.sim.wire.commands import LaunchCommand, Ref, TensorSpec, UnsupportedOp
 from ttir_executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT, CompiledKernel, LaunchResult, StepLimit
 from ttir_executor.launch import LaunchLimits
 from ttir_executor.skeleton.measure import Clock, SampledCounts, SampleSettings, measure
@@ -59,7 +58,7 @@ class Counted:
 class LaunchCounter:
     """Counts launches on the memory of one data-free device."""
 
-    def __init__(self, heap: AddressHeap, settings: DataFree):
+    def __init__(self, heap: DeviceHeap, settings: DataFree):
         self.heap, self.settings = heap, settings
         self._known: OrderedDict[Any, tuple[tuple[int, ...], SampledCounts]] = OrderedDict()
 
@@ -184,23 +183,15 @@ def _moved(measured: SampledCounts, places: dict[int, int]) -> SampledCounts:
     return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint, parts=parts, sites=sites))
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors of an operator's result."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [leaf for item in value for leaf in tensors_in(item)] if isinstance(value, (list, tuple)) else []
-
-
 class ShapeOperators:
     """Runs operators on the meta tensors of a heap, and on contents where that is possible."""
 
-    def __init__(self, heap: AddressHeap, random: DeviceRandom, settings: DataFree):
+    def __init__(self, heap: DeviceHeap, random: DeviceRandom, settings: DataFree):
         self.heap, self.random, self.settings = heap, random, settings
 
     def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]) -> Any:
-        """Run the operator on meta tensors, and update the heap's contents.
-
-        ``args`` and ``kwargs`` hold :class:`Held` in place of tensors; ``inputs`` are all of those.
+        """Run the operator on meta tensors, and update the heap's contents. ``inputs`` are all tensors among the
+        arguments.
 
         Raises:
             DependsOnData: the shape of the result depends on values that are missing.
@@ -236,16 +227,15 @@ class ShapeOperators:
     # ---- shapes
 
     def _shapes(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        metas, named = _mapped(args, _meta), {key: _mapped(value, _meta) for key, value in kwargs.items()}
-        check_arguments(rule.base, rule.parameters, metas, named)
-        named.pop("generator", None)
+        check_arguments(rule.base, rule.parameters, args, kwargs)
+        named = {key: value for key, value in kwargs.items() if key != "generator"}
         if rule.base in RECURRENT and rule.call._overloadname == "input":
-            return recurrent_results(rule.base, *metas)
+            return recurrent_results(rule.base, *args)
         if rule.takes_device:
             named["device"] = torch.device("meta")
-        result = on_meta(rule.call, metas, named)
+        result = on_meta(rule.call, args, named)
         if rule.base in ("convolution", "_convolution"):
-            return result.contiguous(memory_format=layout_of_cudnn(*metas[:2]))
+            return result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
         return result
 
     def _refuse(self, rule: OperatorRule, error: Exception) -> None:
@@ -259,20 +249,17 @@ class ShapeOperators:
 
     def _from_values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """An operator whose shapes depend on values that are there: its results become meta tensors with contents."""
-        result = self._values(rule, args, kwargs)
 
-        def meta(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                bare = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-                self.heap.fill(self.heap.register(bare), value)
-                return bare
-            return type(value)(meta(item) for item in value) if isinstance(value, (list, tuple)) else value
+        def without_data(value: torch.Tensor) -> torch.Tensor:
+            form = bare(value)
+            self.heap.fill(self.heap.register(form), value)
+            return form
 
-        return meta(result)
+        return mapped(self._values(rule, args, kwargs), without_data)
 
     def _follow(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], outputs: list[torch.Tensor]) -> None:
         """Also compute the values, of new storages and of those that the operator writes."""
-        fresh = [self.heap.is_new(out) for out in outputs]
+        fresh = [not self.heap.base_of(out) for out in outputs]
         if not any(fresh) and not rule.written:
             return  # views
         values = tensors_in(self._values(rule, args, kwargs))
@@ -281,18 +268,22 @@ class ShapeOperators:
                 self.heap.fill(self.heap.register(out), value)
 
     def _values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        views = _mapped(args, self.heap.view)
-        named = {key: _mapped(value, self.heap.view) for key, value in kwargs.items()}
+        views, named = mapped(args, self._view), {key: mapped(value, self._view) for key, value in kwargs.items()}
         check_indices(rule.base, rule.label, views, named)
         return self.random.run(rule, views, named) if rule.draws else rule.call(*views, **named)
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        found = self.heap.contents(self.heap.of(tensor))
+        assert found is not None
+        return found
 
     def _lose(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Drop the contents of what the operator writes."""
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs)
         for key in rule.written:
-            for held in _held_in(given.get(key)):
-                self.heap.forget(held.base)
+            for tensor in tensors_in(given.get(key)):
+                self.heap.forget(self.heap.base_of(tensor))
 
 
 def _is_missing(error: Exception) -> bool:
@@ -300,26 +291,8 @@ def _is_missing(error: Exception) -> bool:
     return isinstance(error, NotImplementedError) or "meta tensor" in text.lower() or "data-dependent" in text.lower()
 
 
-def _meta(held: Held) -> torch.Tensor:
-    return held.tensor
-
-
-def _mapped(value: Any, of: Any) -> Any:
-    if isinstance(value, Held):
-        return of(value)
-    return [_mapped(item, of) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _held_in(value: Any) -> list[Held]:
-    if isinstance(value, Held):
-        return [value]
-    return [held for item in value for held in _held_in(item)] if isinstance(value, (list, tuple)) else []
-
-
 class DataFreeEngine(DeviceEngine):
     """One simulated GPU whose memory is addresses only. Dependences on data are among its counts."""
-
-    heap: AddressHeap
 
     def __init__(
         self,
@@ -330,15 +303,15 @@ class DataFreeEngine(DeviceEngine):
         depth: Depth = "ttir",
         budget_bytes: int | None = None,
     ):
+        self.settings = settings or DataFree()
         super().__init__(spec, checks="off", memory_bytes=memory_bytes, depth=depth, budget_bytes=budget_bytes)
         prepare_shapes()
-        self.settings = settings or DataFree()
         self._operators = ShapeOperators(self.heap, self.random, self.settings)
         self._launches = LaunchCounter(self.heap, self.settings)
         self._bytes_written: dict[int, float] = {}
 
-    def _new_heap(self) -> AddressHeap:
-        return AddressHeap(self.memory_bytes, self.budget_bytes)
+    def _new_heap(self) -> DeviceHeap:
+        return DeviceHeap(self.memory_bytes, self.budget_bytes, contents_bytes=self.settings.contents_bytes)
 
     def _new_flow(self) -> DataFlow:
         return DataFlow(self.heap, values=False)
@@ -349,17 +322,6 @@ class DataFreeEngine(DeviceEngine):
         self._bytes_written = {}
 
     # ---- tensors
-
-    def register(self, tensor: torch.Tensor) -> TensorSpec:
-        """Register a tensor: with its contents up to the limit of the settings, otherwise its form alone."""
-        if tensor.device.type == "meta":
-            return self.heap.register(tensor).spec
-        held = self.heap.register(
-            torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        )  # fmt: skip
-        if held.nbytes <= self.settings.contents_bytes:
-            self.heap.fill(held, tensor)
-        return held.spec
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         """Copy a host tensor in."""
@@ -378,21 +340,22 @@ class DataFreeEngine(DeviceEngine):
         spec = held.spec
         self.flow.read(held)
         self.accounts.copy("device to host", spec.dtype.itemsize * held.tensor.numel())
-        if self.heap.has_contents(held):
-            return self._to_host(self.heap.view(held).clone(memory_format=torch.preserve_format))
+        contents = self.heap.contents(held)
+        if contents is not None:
+            return self._to_host(contents.clone(memory_format=torch.preserve_format))
         self._host_reads(f"a copy of a {_form(held)} to the host")
         return self._to_host(torch.zeros((), dtype=spec.dtype).expand(spec.shape))
 
     def contents(self, handle: int) -> torch.Tensor | None:
         """Return a tensor's contents; None if they are unknown."""
-        held = self.heap.held(handle)
-        return self.heap.view(held) if self.heap.has_contents(held) else None
+        return self.heap.contents(self.heap.held(handle))
 
     def overwrite(self, handle: int, tensor: torch.Tensor | None) -> None:
         """Replace a tensor's contents, where they may be kept; by nothing, if None is given."""
         held = self.heap.held(handle)
-        if tensor is not None and self.heap.has_contents(held):
-            self.heap.view(held).copy_(tensor)
+        contents = self.heap.contents(held)
+        if tensor is not None and contents is not None:
+            contents.copy_(tensor)
         else:
             self.heap.forget(held.base)
 
@@ -422,10 +385,6 @@ class DataFreeEngine(DeviceEngine):
         if self.settings.on_read == "refuse":
             raise DependsOnData(message)
 
-    def query(self, what: str) -> Any:
-        """Facts for host code, and small requests."""
-        return self.settings.contents_bytes if what == "contents_bytes" else super().query(what)
-
     # ---- operators
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -434,13 +393,13 @@ class DataFreeEngine(DeviceEngine):
         rule = rule_of(name)
         args, kwargs = rule.normal(args, kwargs)
         inputs: list[Held] = []
-        held_args = [self._held(value, inputs) for value in args]
-        held_kwargs = {key: self._held(value, inputs) for key, value in kwargs.items()}
+        real_args = [self._resolve(value, inputs) for value in args]
+        real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
         if rule.base in ("_local_scalar_dense", "equal") and not all(map(self.heap.has_contents, inputs)):
             self._host_reads(f"the value of {rule.label} on a {_form(inputs[0])}")
             result: Any = False if rule.base == "equal" else torch.zeros((), dtype=inputs[0].spec.dtype).item()
         else:
-            result = self._run(rule, held_args, held_kwargs, inputs)
+            result = self._run(rule, real_args, real_kwargs, inputs)
         for held in self._written(rule, args, kwargs):
             self.heap.refresh(held)
             self._wrote(held.base, held.tensor.numel() * held.spec.dtype.itemsize)
@@ -461,14 +420,6 @@ class DataFreeEngine(DeviceEngine):
         except DependsOnData as error:
             self.counters.missed(DataDependence("shape", rule.label, str(error)))
             raise
-
-    def _held(self, value: Any, inputs: list[Held]) -> Any:
-        if isinstance(value, Ref):
-            inputs.append(self.heap.held(value.handle))
-            return inputs[-1]
-        if isinstance(value, GeneratorRef):
-            return self.random.generator(value.number)
-        return [self._held(item, inputs) for item in value] if isinstance(value, (list, tuple)) else value
 
     def _specs(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
