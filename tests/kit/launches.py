@@ -54,7 +54,7 @@ class Record:
     @property
     def unexecuted(self) -> int:
         """Long launches that nothing has looked at, as a script's report counts them."""
-        return self.dev.engine.trials.unexecuted.total()
+        return self.dev.engine.work.unexecuted.total()
 
     @property
     def kept_bytes(self) -> int:

@@ -20,7 +20,7 @@ class Allocation:
     initialized: np.ndarray | None = field(default=None, repr=False)
     """one byte per byte: 1 where something was written"""
     contents: int = 0
-    """address of what skeletons read; on a data-free device it differs from ``base``; 0 if there is nothing"""
+    """address of what skeletons read: ``base``, elsewhere on a device without data, or 0 if there is nothing"""
 
     @property
     def end(self) -> int:
@@ -41,8 +41,8 @@ class MemoryMap:
         self._allocations: list[Allocation] = []
         self._freed: deque[tuple[int, int]] = deque(maxlen=MOST_FREED)
 
-    def add(self, base: int, nbytes: int, *, label: str = "", initialized: bool = False) -> None:
-        """Add a region.
+    def add(self, base: int, nbytes: int, *, label: str = "", initialized: bool = False, contents: int = 0) -> None:
+        """Add a region; ``contents``: where its bytes are for skeletons.
 
         Raises:
             ValueError: it is empty or overlaps a live one.
@@ -58,7 +58,7 @@ class MemoryMap:
             raise ValueError(f"allocation at {base:#x} overlaps a live one")
         shadow = None if initialized else np.zeros(nbytes, np.uint8)
         self._bases.insert(position, base)
-        self._allocations.insert(position, Allocation(base, nbytes, label, shadow))
+        self._allocations.insert(position, Allocation(base, nbytes, label, shadow, contents))
 
     def remove(self, base: int) -> None:
         """Forget the region that begins at ``base``.

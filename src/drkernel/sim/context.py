@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.lazy import WORTH, Execution
 from drkernel.sim.gpu.pricing import Depth
-from drkernel.sim.gpu.trials import WORTH, Execution
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
@@ -100,11 +99,11 @@ def device(
     if execution not in WORTH:
         raise ValueError(f"execution={execution!r} is not one of {', '.join(WORTH)}")
     spec = get_spec(name)
-    engine = new_engine(
+    engine = DeviceEngine(
         spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
     )
     engine.conv_tf32 = conv_tf32
-    engine.trials.worth = WORTH[execution]
+    engine.work.worth = WORTH[execution]
     return _in_process(engine)
 
 
@@ -112,6 +111,6 @@ def device(
 def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
     channel = BelowModes(engine)
     with host_side(engine.spec, channel, Compiling(engine.spec).on, threads=True) as link, graphs_on(channel):
-        link.trials = engine.trials.running_for
+        link.trials = engine.work.running_for
         link.text_of_stage = partial(text_for_target, engine.spec)
         yield SimDevice(engine.spec, engine, link)

@@ -24,13 +24,12 @@ from drkernel.config import Config
 from drkernel.digest import package_folder
 from drkernel.sim.context import SimDevice, device
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree
 from drkernel.sim.gpu.device_journal import MAX_DETAILED_TEXT, detail_of
 from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.heap import SCRIPT_SHARE, default_budget
+from drkernel.sim.gpu.lazy import Execution
 from drkernel.sim.gpu.pricing import Depth
-from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.spec import card_data, learn_card
 from drkernel.verdict import LaunchDetail, Profile
@@ -202,7 +201,7 @@ def run_script(
     with device(
         gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget, execution=execution
     ) as dev:  # fmt: skip
-        with uncompared(dev) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+        with uncompared(dev) if data_free is not None else nullcontext():
             dev.engine.run_script(lazy=checks != "full")
             with _given_to_children(gpu, checks, data_free):
                 error = _run(path, args, source)
@@ -227,7 +226,7 @@ def run_function(
     started = time.perf_counter()
     value, error = None, None
     with device(gpu, checks=checks, data_free=data_free) as dev:
-        with uncompared(dev) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+        with uncompared(dev) if data_free is not None else nullcontext():
             try:
                 value = function()
             except Exception as failure:
@@ -237,7 +236,7 @@ def run_function(
 
 
 def _without_data(dev: SimDevice) -> WithoutData | None:
-    if not isinstance(dev.engine, DataFreeEngine):
+    if dev.engine.data_free is None:
         return None
     return WithoutData(
         error=dev.engine.accounts.sampling_error,
@@ -364,7 +363,7 @@ def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
             num_stages=first.num_stages,
             calls=len(group),
             tuning=dev.engine.accounts.after_flush[key],
-            unexecuted=dev.engine.trials.unexecuted[key],
+            unexecuted=dev.engine.work.unexecuted[key],
             seconds=seconds,
             bound=slowest.bound,
             roofline=sum(launch.roofline * launch.seconds for launch in group) / seconds if seconds else None,

@@ -173,11 +173,11 @@ def test_a_large_launch_is_sampled(dev: Any) -> None:
 
 
 def test_the_same_launch_on_other_memory_is_counted_once(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drkernel.sim.gpu.datafree import engine
+    from drkernel.sim.gpu import counting
 
     counted: list[int] = []
-    original = engine.measure
-    monkeypatch.setattr(engine, "measure", lambda *args: counted.append(1) or original(*args))
+    original = counting.measure
+    monkeypatch.setattr(counting, "measure", lambda *args: counted.append(1) or original(*args))
     outs = [_scale(torch.randn(1 << 20, 4, device="cuda")) for _ in range(3)]
     assert len(counted) == 1
     for out, counts in zip(outs, _counted(dev), strict=True):
@@ -188,7 +188,7 @@ def test_coverage_of_outputs(dev: Any) -> None:
     x = torch.randn(1 << 24, 16, device="cuda")
     whole, half, stale = _scale(x), torch.empty_like(x), torch.empty_like(x)
     half_kernel[(triton.cdiv(x.numel(), 1024),)](x, half, x.numel(), BLOCK=1024)
-    shares = [dev.engine.covered(dev.engine.heap.held(out._handle)) for out in (whole, half, stale, x)]
+    shares = [dev.engine.flow.covered(dev.engine.heap.held(out._handle)) for out in (whole, half, stale, x)]
     assert shares == [1.0, 0.5, 0.0, 1.0]
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drkernel import sim
-from drkernel.sim.gpu.trials import Execution
+from drkernel.sim.gpu.lazy import Execution
 from drkernel.sim.script import run_script
 from launches import Record
 

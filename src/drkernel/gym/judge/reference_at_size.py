@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from drkernel.gym.judge.modelled_timing import host_modes
 from drkernel.sim.cost.operators import by_name
 from drkernel.sim.cost.records import ITEM_BYTES
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.device_journal import Operator
+from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.process.call_record import Form
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -135,14 +135,14 @@ def _timed(reference: Reference, spec: GPUSpec, conv_tf32: bool) -> _Timed:
 def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     """Draw inputs on a fresh device without data, build the module there and call it twice."""
     reference = load_reference(source)
-    engine = DataFreeEngine(spec, DataFree())
+    engine = DeviceEngine(spec, data_free=DataFree())
     engine.conv_tf32 = conv_tf32
     state: dict[str, Form] = {}
     outputs: tuple[Form | None, ...] | None = None
     with host_modes(engine), torch.device("cuda"), torch.no_grad():
         drawn = reference.draw_inputs(0)
         missed = [dependence.message for dependence in engine.counters.dependences]
-        engine.settings = DataFree(on_read="refuse")
+        engine.data_free = DataFree(on_read="refuse")
         timed: _Timed | str = ""
         try:
             model = reference.build(0)
@@ -161,7 +161,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     return _Run(Forms(inputs, words, state, outputs), "; ".join(missed) or timed)
 
 
-def _second_call(engine: DataFreeEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
+def _second_call(engine: DeviceEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
     profile, entries = engine.profile(), engine.accounts.entries or ()
     operators = [entry for entry in entries if isinstance(entry, Operator)]
     work = ReferenceWork(
@@ -180,7 +180,7 @@ def _form(value: Any) -> Form | None:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
 
 
-def _off_device(leaf: Any, engine: DataFreeEngine) -> Any:
+def _off_device(leaf: Any, engine: DeviceEngine) -> Any:
     """A drawn value as the judge passes it on: integers with their values, everything else by its form."""
     if not isinstance(leaf, torch.Tensor):
         return leaf

@@ -16,6 +16,7 @@ import torch
 
 from drkernel.sim.gpu.heap import DeviceHeap, Held
 from drkernel.sim.gpu.operator_rules import OperatorRule, names
+from ttir_executor.skeleton.measure import StorageUse
 
 FILLS = names(
     "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill_ zero_ arange eye scalar_tensor"
@@ -90,6 +91,7 @@ class DataFlow:
         """where the storages begin into which the last launch wrote"""
         self._steps: list[_Step] = []
         self._origin.clear()
+        self._bytes: Counter[int] = Counter()  # certainly written, by storage; repeated writes count repeatedly
         self._kept: list[torch.Tensor] = []
         self._kept_bytes = 0
 
@@ -106,6 +108,11 @@ class DataFlow:
             origin = self._worst(self._numbers(plain[:1]))
         for number in writes:
             self._origin[number] = origin
+        given = {held.base for held in inputs}
+        for held in written:
+            self._bytes[self._heap.storage(held.base)] += held.tensor.numel() * held.spec.dtype.itemsize
+        for held in outputs:
+            self._bytes[self._heap.storage(held.base)] += held.nbytes * (held.base not in given)
         counts = origin == "operator" and rule.base not in MOVES
         self._steps.append(_Step("operator", rule.label, reads, writes, self._numbers(whole), counts=counts))
 
@@ -119,9 +126,15 @@ class DataFlow:
         """Record that the host read a tensor: whatever it does next may depend on it."""
         self._steps.append(_Step("read", "", self._numbers([held]), frozenset()))
 
-    def launch(self, held: Sequence[Held], footprint: Sequence[tuple[int, float, float]]) -> None:
-        """Record a kernel. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
+    def launch(
+        self, held: Sequence[Held], footprint: Sequence[tuple[int, float, float]], counted: Sequence[StorageUse] = ()
+    ) -> None:
+        """Record a kernel. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage;
+        ``counted`` says the same of one that was not executed, as certainly as it is known."""
         self.written = [base for base, _, written in footprint if written]
+        least = [(use.base, use.written.low) for use in counted] or [(base, written) for base, _, written in footprint]
+        for base, nbytes in least:
+            self._bytes[self._heap.storage(base)] += nbytes  # type: ignore[assignment]
         reads = frozenset(self._heap.storage(base) for base, read, _ in footprint if read)
         writes = frozenset(map(self._heap.storage, self.written))
         sources = [
@@ -144,6 +157,14 @@ class DataFlow:
         """Record a launch that was not executed."""
         self.written = []
         self._steps.append(_Step("launch", "", frozenset(), frozenset()))
+
+    def was_written(self, held: Held) -> bool:
+        """Whether anything was written to the storage of a tensor."""
+        return self._bytes[self._heap.storage(held.base)] > 0
+
+    def covered(self, held: Held) -> float:
+        """Return the share of a tensor's storage that was certainly written; repeated writes count repeatedly."""
+        return min(1.0, self._bytes[self._heap.storage(held.base)] / held.nbytes) if held.nbytes else 1.0
 
     def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
         """Return what reaches ``outputs``."""

@@ -1,4 +1,4 @@
-"""The device side: owns memory, runs operators and kernels, counts, and models time.
+"""The device side: owns memory, runs operators and kernels, counts, and models time; with data or without.
 
 A :class:`DeviceEngine` receives commands (``wire/commands.py``) and nothing else; host code holds handles. It is used
 directly in-process and, behind a socket, in a process of its own. Everything that arrives is checked here: operators
@@ -16,17 +16,20 @@ import torch
 from drkernel.sim.cost.operators import in_order, read_only
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
+from drkernel.sim.gpu.counting import Counted, plain_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
+from drkernel.sim.gpu.datafree.operators import FormOperators
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.lazy import LazyWork
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import Depth, Target, check_words, price_launch, weights_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
-from drkernel.sim.gpu.trials import Trials, plain_arguments
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
@@ -87,38 +90,36 @@ class DeviceEngine:
         memory_bytes: int | None = None,
         depth: Depth = "ttir",
         budget_bytes: int | None = None,
+        data_free: DataFree | None = None,
     ):
-        """Create a device. ``memory_bytes``: the GPU's memory; ``budget_bytes``: the limit on this machine's memory."""
+        """Create a device. ``memory_bytes``: the GPU's memory; ``budget_bytes``: the limit on this machine's memory;
+        ``data_free``: without data, as these say. Raises ``ValueError`` for unknown ``checks`` or ``depth``."""
         check_words(checks, depth)
         prepare()
         self.spec = spec
-        self.checks = checks
+        self.data_free = data_free
+        self.checks = checks if data_free is None else "off"
         self.target = Target(spec, depth)
         self.memory_bytes = memory_bytes or spec.hbm_bytes
-        self.budget_bytes = budget_bytes
-        self.heap = self._new_heap()
+        contents = None if data_free is None else data_free.contents_bytes
+        self.heap = DeviceHeap(self.memory_bytes, budget_bytes, contents_bytes=contents)
         self.accounts = Accounts(spec)
         self.random = DeviceRandom()
         self.interference: Interference = "none"
         self.skip_only: frozenset[int] | None = None
         """under "skip": the launches of a call, by place, that are not executed; None for all"""
         self.host_reads = HostReads()
-        self.flow = self._new_flow()
+        self.flow = DataFlow(self.heap, values=data_free is None)
         self.schedule = Schedule()
-        self.trials = Trials(self)
+        self.work = LazyWork(self)
+        self._forms = None if data_free is None else FormOperators(self)
         self.fault: str | None = None
-
-    def _new_heap(self) -> DeviceHeap:
-        return DeviceHeap(self.memory_bytes, self.budget_bytes)
-
-    def _new_flow(self) -> DataFlow:
-        return DataFlow(self.heap)
 
     def run_script(self, *, lazy: bool) -> None:
         """Serve a script that a person runs: nothing will ask what its results were made of, and if ``lazy``, long
         launches wait until something looks at what they write."""
         self.flow = DataFlow(self.heap, values=False)
-        self.trials.lazy = lazy
+        self.work.purpose = "script" if lazy else "result"
         self.accounts.conv_tf32 = None
 
     # ---- tensors
@@ -149,7 +150,7 @@ class DeviceEngine:
     def tensor(self, ref: Ref | int) -> torch.Tensor:
         """The tensor behind a handle, which may be read and written."""
         held = self.heap.held(ref.handle if isinstance(ref, Ref) else ref)
-        self.trials.before([held.base], changes=True)
+        self.work.before([held.base], changes=True)
         return held.tensor
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
@@ -158,17 +159,23 @@ class DeviceEngine:
 
     def contents(self, handle: int) -> torch.Tensor | None:
         """Return a tensor's contents; None if they are unknown, as they may be without data."""
-        return self.tensor(handle)
+        held = self.heap.held(handle)
+        self.work.before([held.base], changes=True)
+        return self.heap.contents(held)
 
     def overwrite(self, handle: int, tensor: torch.Tensor | None) -> None:
         """Replace a tensor's contents; None, on a device without data: they are no longer known."""
-        if tensor is None:
+        contents = self.contents(handle)
+        if tensor is not None and contents is not None:
+            contents.copy_(tensor)
+        elif self.data_free is None:
             raise ProtocolError("a device with data takes contents")
-        self.tensor(handle).copy_(tensor)
+        else:
+            self.heap.forget(self.heap.held(handle).base)
 
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does, and no postponed launch needs it."""
-        if not self.trials.keeps(handle):
+        if not self.work.keeps(handle):
             self.release(handle)
 
     def release(self, handle: int) -> None:
@@ -188,15 +195,7 @@ class DeviceEngine:
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
-        if rule.makes_from_size:
-            self.heap.require_factory(real_args, real_kwargs)
-        result = self.trials.operator(rule, real_args, real_kwargs, inputs)
-        if result is None:
-            if not (rule.allocates or rule.by_form or rule.base in FREE_OPERATORS):
-                self.trials.before([one.base for one in inputs], changes=bool(rule.written))
-            if not rule.makes_from_size:
-                self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
-            result = self.computed(rule, real_args, real_kwargs)
+        result = (self._forms.run if self._forms else self._run)(rule, real_args, real_kwargs, inputs)
         written = self._written(rule, args, kwargs)
         for held in written:
             self.heap.refresh(held)
@@ -206,6 +205,19 @@ class DeviceEngine:
         handed_out = self._hand_out(result, rule, outputs)
         self._account(name, rule, outputs, args, kwargs)
         return handed_out
+
+    def _run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: list[Held]) -> Any:
+        """Return an operator's results, or tensors for those that are still to come."""
+        if rule.makes_from_size:
+            self.heap.require_factory(args, kwargs)
+        result = self.work.operator(rule, args, kwargs, inputs)
+        if result is not None:
+            return result
+        if not (rule.allocates or rule.by_form or rule.base in FREE_OPERATORS):
+            self.work.before([one.base for one in inputs], changes=bool(rule.written))
+        if not rule.makes_from_size:
+            self.heap.require(foresee(rule, args, kwargs, self.heap.budget - 2 * self.heap.used_bytes))
+        return self.computed(rule, args, kwargs)
 
     def _resolve(self, value: Any, inputs: list[Held]) -> Any:
         """Replace handles by the objects they stand for, and collect the tensors."""
@@ -243,7 +255,7 @@ class DeviceEngine:
         """Convert results for the host; fresh memory is poisoned."""
         if isinstance(value, torch.Tensor):
             if rule.allocates:
-                self.trials.poison(value)
+                self.work.poison(value)
             outputs.append(self.heap.register(value, initialized=not rule.allocates))
             return outputs[-1].spec
         if isinstance(value, (list, tuple)):
@@ -310,7 +322,6 @@ class DeviceEngine:
         programs = self.target.programs(command.grid)
         if programs == 0:
             return
-        self.trials.begin()
         ttir = command.ttir.replace(TF32, IEEE) if self.interference == "full_products" else command.ttir
         kernel = compile_ttir(ttir, name=command.name)
         resources = self.target.resources(kernel, command)
@@ -325,14 +336,14 @@ class DeviceEngine:
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
-        if self.trials.counted(command, held, resources, place):
+        if self.work.launch(command, held, resources, place):
             return
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
         result = self._run_checked(kernel, command, plain_arguments(command, held), held, place)
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
-        self.trials.executed(command, held, result.stats)
+        self.work.executed(command, held, result.stats)
         self.finish_launch(command, held, result, resources)
 
     def _run_checked(
@@ -351,7 +362,7 @@ class DeviceEngine:
     ) -> None:
         """Execute a launch that has been counted, and record what its execution alone shows."""
         result = self._run_checked(kernel, command, args, held, place)
-        self.trials.executed(command, held, result.stats)
+        self.work.executed(command, held, result.stats)
         self._record_findings(result)
         self._raise_if_illegal(result)
 
@@ -377,12 +388,12 @@ class DeviceEngine:
             raise
 
     def finish_launch(
-        self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None,
-        **sampled: Any,
+        self, command: LaunchCommand, held: Sequence[Held], result: LaunchResult, resources: KernelResources | None,
+        counted: Counted | None = None,
     ) -> None:  # fmt: skip
-        """Record a launch that was executed or counted; ``sampled`` says how much of it was looked at."""
+        """Record a launch that was executed, or ``counted``."""
         self._record_findings(result)
-        self.flow.launch(held, result.stats.footprint)
+        self.flow.launch(held, result.stats.footprint, counted.measured.uses if counted else ())
         launch = LaunchEntry(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
         cost = self.accounts.launched(launch, command)
         self._record(
@@ -395,7 +406,7 @@ class DeviceEngine:
             shared_bytes=resources.shared_bytes if resources else None,
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
             **(facts_of(cost) if cost else {}),
-            **sampled,
+            **(counted.facts if counted else {}),
         )
         self._raise_if_illegal(result)
 
@@ -443,17 +454,20 @@ class DeviceEngine:
         nbytes = tensor.numel() * tensor.element_size()
         self.heap.require(nbytes)
         self.accounts.copy("host to device", nbytes)
-        held = self.heap.register(tensor.clone(memory_format=torch.preserve_format))
+        held = self.heap.put(tensor.clone(memory_format=torch.preserve_format) if self.data_free is None else tensor)
         self.flow.upload(held)
         return held.spec
 
     def download(self, ref: Ref) -> torch.Tensor:
         """Copy a device tensor out."""
         self._refuse_after_fault()
-        tensor = self.tensor(ref)
-        self.flow.read(self.heap.held(ref.handle))
-        self.accounts.copy("device to host", tensor.numel() * tensor.element_size())
-        return self._to_host(tensor.clone(memory_format=torch.preserve_format))
+        held, contents = self.heap.held(ref.handle), self.contents(ref.handle)
+        self.flow.read(held)
+        self.accounts.copy("device to host", held.tensor.numel() * held.spec.dtype.itemsize)
+        if contents is None:
+            assert self._forms is not None, "with data all storages have contents"
+            return self._to_host(self._forms.download(held))
+        return self._to_host(contents.clone(memory_format=torch.preserve_format))
 
     def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
         """Seed a generator, or set its state; returns both."""

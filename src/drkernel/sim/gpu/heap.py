@@ -302,7 +302,7 @@ class DeviceHeap:
             self._storages[held.base] += 1
             return
         self.require(held.nbytes)
-        self.memory.add(held.base, held.nbytes, initialized=initialized)
+        self.memory.add(held.base, held.nbytes, initialized=initialized, contents=held.base if self.has_data else 0)
         self._storages[held.base] = 1
         self._numbers[held.base] = next(self._next_storage)
         if not initialized:

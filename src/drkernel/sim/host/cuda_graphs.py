@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.accounts import Accounts
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.operator_rules import rule_of
 from drkernel.sim.host.attach import BelowModes
@@ -117,7 +116,7 @@ class _CaptureLayer:
     @contextmanager
     def capture(self) -> Iterator[_Recorded]:
         """Record the commands of a block, and undo their effects."""
-        if isinstance(self.engine, DataFreeEngine):
+        if self.engine.data_free is not None:
             raise UnsupportedOp("a CUDA graph on a device without data")
         if self.recording is not None:
             raise RuntimeError("CUDA error: a graph is being captured already")

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.cuda_api import replaced_attributes, used_by_generated_code
 from drkernel.sim.host.tensor import DeviceLink, DeviceTensor
@@ -161,7 +161,7 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     compilers or the device raise; a module that Dynamo cannot put into one graph is refused.
     """
     launching = spec.model_copy(update={"kernel_launch_overhead": LAUNCH_SECONDS})
-    engine = DataFreeEngine(launching, DataFree(on_read="refuse"))
+    engine = DeviceEngine(launching, data_free=DataFree(on_read="refuse"))
     engine.conv_tf32 = conv_tf32
     link = DeviceLink(BelowModes(engine))
     driver = SimDriver(spec, link)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.heap import OverBudget
@@ -68,7 +67,7 @@ class ControlDesk:
 
     def __init__(self, engine: DeviceEngine):
         self.engine = engine
-        self.without_data = engine if isinstance(engine, DataFreeEngine) else None
+        self.without_data = engine.data_free is not None
         engine.accounts.keep_journal = True
         engine.accounts.prices_launches = False  # the judge does, from the journal
         self.visible: set[int] = set()
@@ -97,7 +96,7 @@ class ControlDesk:
 
     def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
         tensor = tensor_or_form(header, payload)
-        if self.without_data is None:
+        if not self.without_data:
             self.engine.heap.require_host(2 * _size_of(tensor))
         spec = self.engine.register(tensor)
         self.pinned.add(spec.handle)
@@ -200,7 +199,7 @@ class ControlDesk:
                 self._returned.append((handle, copy))
                 data.append(bytes_of(copy))
                 described["bytes"] = _size_of(value)
-            covered = self.without_data.covered(held) if self.without_data else None
+            covered = self.engine.flow.covered(held) if self.without_data else None
             known = {"spec": encode(held.spec), "storage": held.base, "covered": covered}
             outputs.append({"bytes": None, **described, **known})
         return outputs, data
@@ -208,8 +207,8 @@ class ControlDesk:
     def _mutated(self) -> list[int]:
         """Return the granted inputs whose contents changed since the judge put them; without data, those into whose
         storage something was written since the call began."""
-        if self.without_data is not None:
-            written, heap = self.without_data.was_written, self.engine.heap
+        if self.without_data:
+            written, heap = self.engine.flow.was_written, self.engine.heap
             return [handle for handle in self._given if written(heap.held(handle))]
         copies = [(handle, copy) for handle, copy in self._given.items() if copy is not None]
         return [handle for handle, copy in copies if not same_bytes(self.engine.tensor(handle), copy)]

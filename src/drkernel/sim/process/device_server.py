@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.heap import over_budget
@@ -210,7 +209,7 @@ def serve_device(
 ) -> None:
     """Run as the device until the judge shuts it down or disconnects; without data if settings for that are given."""
     spec = get_spec(spec_name)
-    engine = new_engine(
+    engine = DeviceEngine(
         spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
     )
     _DeviceServer(engine, host, control).run()

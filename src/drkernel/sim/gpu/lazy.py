@@ -1,14 +1,22 @@
-"""What is run only to be timed: launches are counted by their skeletons, operators by their forms, without values.
+"""When launches and operators are carried out: now, when something looks at what they write, or never.
 
-What a trial of autotuning writes is written again by the launch that follows, so a trial may leave memory as it is. A
-benchmark's launches and PyTorch operators leave their results, so they are *postponed*: carried out when something
-looks at what they write, or changes what they read; usually nothing does before that memory is freed. The first launch
-of a kernel is executed, for its checks; so are a tuner's trials of a kernel that reads what it writes or updates it
-atomically, which on a GPU spoil its result. Many random numbers, and what operators make of them, are postponed
-wherever they are drawn: they are a benchmark's inputs, as a rule, and nobody looks at their values.
+A launch, by what it is for (:meth:`LazyWork.when`):
 
-Where a person runs a script (:attr:`Trials.lazy`), long launches of kernels that ran before are postponed, too, and
-executed with all checks when something looks; one that nothing looks at is told as not executed.
+- without data: never. It is counted by its skeleton, an operator by its form.
+- *tuning*: never, since the launch that follows writes the same again.
+- *benchmark*: on read, if its kernel ran before, with all checks.
+- *script* that a person runs: on read, with all checks, if it takes long and its kernel ran before. One that nothing
+  looks at is told as not executed.
+- *result*: now.
+
+What is not carried out now is counted, and its memory is left as it is. Where that cannot be (a tuner's kernel reads
+what it writes, which on a GPU spoils its result; programs wait for later ones), and where little is touched, it is
+carried out now.
+
+Of operators a benchmark's wait; wherever they are drawn, so do many random numbers and what operators make of them:
+they are inputs, as a rule, and nobody looks at their values. What waits is carried out, all of it and in order, when
+something reads what one of them writes or changes what one of them touches; usually nothing does before that memory
+goes.
 """
 
 from __future__ import annotations
@@ -17,42 +25,31 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import string_at
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
+from drkernel.sim.gpu.counting import Counted, LaunchCounter, given_to, plain_arguments
 from drkernel.sim.gpu.heap import Held, bytes_of, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import bare, forms_of_new, mapped
 from drkernel.sim.target.shared_memory import KernelResources
-from drkernel.sim.wire.commands import LaunchCommand, Ref
-from ttir_executor.allocations import MemoryMap
-from ttir_executor.compiled import (
-    DEFAULT_STEP_LIMIT,
-    DEFAULT_TIME_LIMIT,
-    PATIENCE,
-    Checks,
-    LaunchResult,
-    LaunchStats,
-    StepLimit,
-    compile_ttir,
-)
-from ttir_executor.launch import LaunchLimits
+from drkernel.sim.wire.commands import LaunchCommand
+from ttir_executor.compiled import Checks, LaunchStats, StepLimit, compile_ttir
 from ttir_executor.order import IN_ORDER
-from ttir_executor.skeleton.measure import TUNING, Clock, SampledCounts, SampleSettings, measure
-from ttir_executor.skeleton.slim import Skeleton, skeleton_of
+from ttir_executor.skeleton.measure import TUNING, SampleSettings
+from ttir_executor.skeleton.slim import skeleton_of
 
 if TYPE_CHECKING:
     from drkernel.sim.gpu.engine import DeviceEngine
 
 BENCHMARK = SampleSettings(probed_sectors=1e7)
 """the same as for a launch without data, but where programs are long fewer tell how often one reads the same bytes"""
-Purpose = Literal["result", "tuning", "benchmark"]
+Purpose = Literal["result", "script", "tuning", "benchmark"]
+When = Literal["now", "on read", "never"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
 ASSERTS = "tt.assert"
@@ -106,17 +103,6 @@ class _Postponed:
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """The counts of a launch that is not executed."""
-
-    result: LaunchResult
-    touched: frozenset[int]
-    """storages that it may read or write: those of its arguments, or all, where it takes pointers from memory"""
-    updates: bool
-    """whether it reads what it writes"""
-
-
-@dataclass(frozen=True)
 class _Executed:
     """The last launch of a kernel that ran with all checks."""
 
@@ -126,17 +112,16 @@ class _Executed:
     """of its arguments' storages"""
 
 
-class Trials:
-    """Decides, by their current purpose, whether launches and operators are executed, counted or postponed."""
+class LazyWork:
+    """Decides when launches and operators are carried out, and keeps those that are still to come."""
 
     def __init__(self, engine: DeviceEngine):
         self.purpose: Purpose = "result"
         self._engine = engine
+        self._counter = LaunchCounter(engine)
         self.worth = WORTH["auto"]
-        self.lazy = False
-        """whether long launches wait until something looks at what they write"""
         self.unexecuted: Counter[LaunchKey] = Counter()
-        """ordinary launches that have not been executed, since nothing looked"""
+        """a script's launches that have not been executed, since nothing looked"""
         self._executed: dict[str, _Executed] = {}
         """kernels that ran with all checks, by identity"""
         self._postponed: list[_Postponed] = []
@@ -159,46 +144,63 @@ class Trials:
         finally:
             self.purpose = before
 
-    def begin(self) -> None:
-        """A launch begins. One that is no trial ends the tuning before it."""
+    # ---- launches
+
+    def when(self, command: LaunchCommand, held: Sequence[Held]) -> When:
+        """When a launch should be carried out, by what it is for."""
+        if self.purpose == "tuning" or self._engine.data_free is not None:
+            return "never"
+        if self.purpose == "benchmark":
+            return "on read" if command.identity in self._executed else "now"
+        waits = self.purpose == "script" and self._may_be_long(command, held)
+        return "on read" if waits and ASSERTS not in command.ttir else "now"  # the host asks about them when it waits
+
+    def launch(
+        self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None, place: int
+    ) -> bool:
+        """Count a launch, to be carried out later or never, where that can be; else return False, and it is to be
+        carried out now. ``place``: its number."""
         if self.purpose != "tuning":
             self._fastest.clear()
+        when = self.when(command, held)
+        found = None if when == "now" else self._counted(command, held, resources)
+        if found is None:
+            self._carry_out()  # its pointers may come from memory
+            return False
+        if self.purpose == "tuning":
+            seconds = self._engine.modelled_seconds(command, resources, found.measured.stats)
+            self._fastest[command.name, *command.args] = min(self._bound(command), seconds)
+        self._engine.finish_launch(command, held, found.result, resources, found)
+        if when == "on read":
+            self._postpone(self._launch(command, held, found, place if self.purpose == "script" else None))
+        return True
 
-    def bound(self, command: LaunchCommand) -> float:
+    def _bound(self, command: LaunchCommand) -> float:
         """Modelled seconds beyond which the time of a tuner's trial does not matter: those of the fastest so far."""
         return self._fastest.get((command.name, *command.args), math.inf)
 
-    def timed(self, command: LaunchCommand, clock: Clock, stats: LaunchStats) -> None:
-        """Remember the time of a tuner's trial; other launches are not timed for that."""
-        if self.purpose == "tuning":
-            self._fastest[command.name, *command.args] = min(self.bound(command), clock(stats))
-
-    def counted(
-        self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None, place: int
-    ) -> bool:
-        """Count a launch without executing it, where its purpose and its kernel allow that. ``place``: its number."""
-        trial, waits = None, self.purpose == "benchmark" and command.identity in self._executed
-        long = self.purpose == "result" and self.lazy and self._may_be_long(command, held)
-        long = long and ASSERTS not in command.ttir  # the host asks about them when it synchronises
-        if self.purpose == "tuning" or waits or long:
-            seconds = partial(self._engine.modelled_seconds, command, resources)
-            trial = self._trial(command, held, seconds)
-        if long and trial is not None and (trial.updates or self._is_short(trial)):
-            trial = None  # what one that updates reads of memory that nothing wrote cannot be told later
-        if trial is None:
-            self._carry_out()  # its pointers may come from memory
-            return False
-        self._engine.finish_launch(command, list(held), trial.result, resources)
-        if waits or long:
-            self._postpone(self._launch(command, held, trial, place if long else None))
-        return True
+    def _counted(
+        self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None
+    ) -> Counted | None:
+        """The counts of a launch, None where it has to be executed."""
+        tuning, settings = self.purpose == "tuning", self._engine.data_free
+        if settings is None:
+            return self._with_data(command, held, resources)
+        rough = settings.tuning if tuning else None
+        bound = self._bound(command) if rough else math.inf
+        terms = command, held, resources, rough or settings.sample, bound
+        try:
+            return self._counter.count_forms(*terms, rough=rough is not None)
+        except StepLimit as error:
+            self._engine.fault = str(error)
+            raise
 
     def executed(self, command: LaunchCommand, held: Sequence[Held], stats: LaunchStats) -> None:
         """Remember that a kernel ran with all checks, and how long that takes."""
         self._executed[command.identity] = _Executed(execution_seconds(stats), bytes_of(held))
 
-    def _is_short(self, trial: _Trial) -> bool:
-        return execution_seconds(trial.result.stats) < self.worth.long_seconds
+    def _is_short(self, found: Counted) -> bool:
+        return execution_seconds(found.measured.stats) < self.worth.long_seconds
 
     def _may_be_long(self, command: LaunchCommand, held: Sequence[Held]) -> bool:
         """Whether executing takes long if it grows with the square of the arguments' bytes."""
@@ -207,7 +209,9 @@ class Trials:
             return False
         return before.seconds * max(1.0, bytes_of(held) / before.nbytes) ** 2 >= self.worth.long_seconds
 
-    def _trial(self, command: LaunchCommand, held: Sequence[Held], seconds: Clock) -> _Trial | None:
+    def _with_data(
+        self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None
+    ) -> Counted | None:
         tuning = self.purpose == "tuning"
         worth = self.worth.tuning_bytes if tuning else self.worth.benchmark_bytes
         nbytes = bytes_of(held)
@@ -219,40 +223,42 @@ class Trials:
         own, anywhere = frozenset(one.base for one in held), skeleton.lowered.dynamic_pointers
         if skeleton.serial and anywhere:
             skeleton = skeleton_of(command.ttir, command.name, apart=True)
-        steering = _steering(skeleton, command, held)
-        if steering is None or (skeleton.serial and not self._may_copy(command, held, steering, anywhere)):
+        named, names = given_to(skeleton, command, held), {read.argument for read in skeleton.reads}
+        if not names <= named.keys():
+            return None  # what steers it is not known
+        steering = frozenset(one.base for name, one in named.items() if name in names)
+        if skeleton.serial and not self._may_copy(command, held, steering, anywhere):
             return None
         if skeleton.reads:
             self.before(own if anywhere else steering, changes=False)
-        weights = self._engine.weights(command)
-        bound = self.bound(command)
-        apart, settings = steering if skeleton.serial else frozenset(), TUNING if tuning else BENCHMARK
+        settings, apart = TUNING if tuning else BENCHMARK, steering if skeleton.serial else frozenset[int]()
         try:
-            found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound, apart)
+            counts = self._counter.count(skeleton, command, held, resources, settings, self._bound(command), apart)
         except StepLimit:
             if not skeleton.serial:
                 raise
             self._waits.add(command.identity)  # for programs after it
             return None
-        updates = bool(found.stats.atomics) or any(use.read.value and use.written.value for use in found.uses)
-        if (tuning and updates) or (
-            anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)
-        ):
+        found = Counted(counts, self._engine.heap.bases() if anywhere else own, rough=tuning)
+        if anywhere and not steering.isdisjoint(use.base for use in counts.uses if use.written.high):
             return None
-        self.timed(command, seconds, found.stats)
-        touched = self._engine.heap.bases() if anywhere else own
-        if not tuning and not touched.issuperset(use.base for use in found.uses):
+        if tuning:
+            return None if found.updates else found
+        if not found.touched.issuperset(use.base for use in counts.uses):
             return None  # it was given addresses: what happens to storages behind them is not seen from here
-        if not tuning and anywhere and not found.stores_known:
+        if anywhere and not counts.stores_known:
             return None
-        written = tuple(use.base for use in found.uses if use.written.value)
-        return _Trial(LaunchResult(found.findings, found.stats, 0.0, (), written), touched, updates)
+        if self.purpose == "script" and (found.updates or self._is_short(found)):
+            return None  # what one that updates reads of memory that nothing wrote cannot be told later
+        return found
 
     def _may_copy(self, command: LaunchCommand, held: Sequence[Held], steering: frozenset[int], anywhere: bool) -> bool:
         """Whether a kernel whose programs tell each other where to go may be counted, on copies of what they tell."""
         told = bytes_of([one for one in held if one.base in steering])
         known = command.identity not in self._waits and not anywhere
         return self.purpose == "benchmark" and known and told <= SERIAL_BYTES
+
+    # ---- operators
 
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
@@ -317,15 +323,16 @@ class Trials:
     def poison(self, tensor: torch.Tensor) -> None:
         """Fill fresh memory with values that nothing must rely on; much of it when something looks."""
         heap = self._engine.heap
+        if not heap.has_data:
+            return
         fill = partial(poison, tensor, heap.poison_policy, heap.noise)
-        waits = self.lazy or self.purpose != "result"
-        if not waits or tensor.nbytes < self.worth.drawn_bytes or heap.poison_policy == "random":
+        if self.purpose == "result" or tensor.nbytes < self.worth.drawn_bytes or heap.poison_policy == "random":
             fill()
             return
         base = frozenset([tensor.untyped_storage().data_ptr()])
         self._postpone(_Postponed(fill, base, base))
 
-    def _launch(self, command: LaunchCommand, held: Sequence[Held], trial: _Trial, place: int | None) -> _Postponed:
+    def _launch(self, command: LaunchCommand, held: Sequence[Held], found: Counted, place: int | None) -> _Postponed:
         """A counted launch that waits; ``place``: its number, if it is to be checked, as nothing was before."""
         args = plain_arguments(command, held)
         key = launch_key(command)
@@ -342,7 +349,9 @@ class Trials:
                 self.unexecuted[key] -= 1
 
         launch = command.ttir, command.grid, tuple(args)
-        return _Postponed(carry_out, trial.touched, frozenset(trial.result.written), launch, trial.updates)
+        return _Postponed(carry_out, found.touched, frozenset(found.result.written), launch, found.updates)
+
+    # ---- what is still to come
 
     def _postpone(self, one: _Postponed) -> None:
         changed = {base for earlier in self._postponed for base in earlier.written}
@@ -417,57 +426,3 @@ def _results(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> lis
         return [args[0]]
     forms = forms_of_new(rule.call, given, named)
     return None if forms is None else [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in forms]
-
-
-def trial_of(
-    skeleton: Skeleton,
-    command: LaunchCommand,
-    held: Sequence[Held],
-    memory: MemoryMap,
-    clock: Clock,
-    weights: Sequence[float],
-    settings: SampleSettings,
-    bound: float = math.inf,
-    apart: frozenset[int] = frozenset(),
-) -> SampledCounts:
-    """Count a trial launch, sampling programs of large ones.
-
-    ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
-    program. What surely takes longer than ``bound`` seconds need not be known better. Of the storages ``apart`` the
-    launch gets copies: it changes what tells its programs where to go.
-
-    Raises:
-        StepLimit: a program loops beyond its budget.
-    """
-    copies = []
-    for one in held:
-        allocation = memory.find(one.base)
-        if allocation is not None:  # where programs go, and what they address, may be told by data, which is there
-            allocation.contents = allocation.base
-            if one.base in apart:
-                copies.append(
-                    (allocation, np.frombuffer(string_at(allocation.base, allocation.nbytes), np.uint8).copy())
-                )
-                allocation.contents = copies[-1][1].ctypes.data
-    args = plain_arguments(command, held)
-    limits = LaunchLimits(PATIENCE if apart else DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
-    try:
-        return measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
-    finally:
-        for allocation, _ in copies:
-            allocation.contents = allocation.base
-
-
-def _steering(skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held]) -> frozenset[int] | None:
-    """Storages of the arguments whose contents decide where programs go; None if it is not known which those are."""
-    bases = {one.spec.handle: one.base for one in held}
-    names = {read.argument for read in skeleton.reads}
-    params = zip(skeleton.kernel.params, command.args, strict=True)
-    given = {param.name: bases[value.handle] for param, value in params if isinstance(value, Ref)}
-    return frozenset(given[name] for name in names if name is not None) if names <= given.keys() else None
-
-
-def plain_arguments(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:
-    """A launch's arguments with addresses for tensors."""
-    addresses = {one.spec.handle: one.spec.address for one in held}
-    return [addresses[arg.handle] if isinstance(arg, Ref) else arg for arg in command.args]

@@ -1,0 +1,149 @@
+"""Operators of a device without data: forms always, values when everything they depend on is known and small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from drkernel.sim.gpu.datafree.records import RECURRENT, DataDependence, DataFree, DependsOnData, recurrent_results
+from drkernel.sim.gpu.emulated import layout_of_cudnn
+from drkernel.sim.gpu.heap import Held
+from drkernel.sim.gpu.operator_rules import OperatorRule
+from drkernel.sim.gpu.shapes import bare, mapped, on_meta, prepare_shapes, tensors_in
+from drkernel.sim.wire.commands import UnsupportedOp
+
+if TYPE_CHECKING:
+    from drkernel.sim.gpu.engine import DeviceEngine
+
+
+class FormOperators:
+    """Runs operators on the meta tensors of a device without data, and on contents where that is possible."""
+
+    def __init__(self, engine: DeviceEngine):
+        prepare_shapes()
+        self._engine, self.heap = engine, engine.heap
+
+    @property
+    def _settings(self) -> DataFree:
+        assert self._engine.data_free is not None
+        return self._engine.data_free
+
+    def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]) -> Any:
+        """Run the operator on meta tensors, and update the heap's contents. ``inputs`` are all tensors among the
+        arguments.
+
+        Raises:
+            DependsOnData: the shape of the result depends on values that are missing, or the host reads them.
+            UnsupportedOp: the shape of its result cannot be determined.
+        """
+        known = all(self.heap.has_contents(held) for held in inputs)
+        if rule.base in ("_local_scalar_dense", "equal") and not known:
+            self.host_reads(f"the value of {rule.label} on a {_form(inputs[0])}")
+            return False if rule.base == "equal" else torch.zeros((), dtype=inputs[0].spec.dtype).item()
+        small = known and sum(held.nbytes for held in inputs) <= self._limit(inputs)
+        try:
+            result = self._shapes(rule, args, kwargs)
+        except (NotImplementedError, RuntimeError) as error:
+            if not _is_missing(error):
+                raise
+            if not known:
+                raise self._refusal(rule, error) from None
+            return self._from_values(rule, args, kwargs)
+        outputs = tensors_in(result)
+        if (
+            small
+            and not rule.allocates
+            and sum(out.untyped_storage().nbytes() for out in outputs) <= self._limit(outputs)
+        ):
+            self._follow(rule, args, kwargs, outputs)
+        else:
+            self._lose(rule, args, kwargs)
+        return result
+
+    def _limit(self, tensors: Sequence[Any]) -> int:
+        """Return the size, in bytes, up to which values are computed: integers often steer a program, floats hardly
+        ever."""
+        whole = all(not (t.spec.dtype if isinstance(t, Held) else t.dtype).is_floating_point for t in tensors)
+        return self._settings.contents_bytes if whole and tensors else self._settings.operator_bytes
+
+    # ---- shapes
+
+    def _shapes(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        named = {key: value for key, value in kwargs.items() if key != "generator"}
+        if rule.base in RECURRENT and rule.call._overloadname == "input":
+            return recurrent_results(rule.base, *args)
+        if rule.takes_device:
+            named["device"] = torch.device("meta")
+        result = on_meta(rule.call, args, named)
+        if rule.base in ("convolution", "_convolution"):
+            return result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
+        return result
+
+    def _refusal(self, rule: OperatorRule, error: Exception) -> Exception:
+        if rule.sized_by_data or torch.Tag.data_dependent_output in rule.call.tags or "data-independent" in str(error):
+            message = f"the result of {rule.label} depends on data in its shape or value, and this device has no data"
+            self._engine.counters.missed(DataDependence("shape", rule.label, message))
+            return DependsOnData(message)
+        return UnsupportedOp(f"{rule.label} without data: the shape of its result is unknown")
+
+    def download(self, held: Held) -> torch.Tensor:
+        """What the host gets of a tensor without contents: zeros, and a dependence is noted."""
+        self.host_reads(f"a copy of a {_form(held)} to the host")
+        return torch.zeros((), dtype=held.spec.dtype).expand(held.spec.shape)
+
+    def host_reads(self, what: str) -> None:
+        """Note, or refuse by raising :class:`DependsOnData`, that the host reads what is not there."""
+        message = f"the host reads {what}, which has no contents in a data-free run"
+        self._engine.counters.missed(DataDependence("host_read", what, message))
+        if self._settings.on_read == "refuse":
+            raise DependsOnData(message)
+
+    # ---- values
+
+    def _from_values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator whose shapes depend on values that are there: its results become meta tensors with contents."""
+
+        def without_data(value: torch.Tensor) -> torch.Tensor:
+            form = bare(value)
+            self.heap.fill(self.heap.register(form), value)
+            return form
+
+        return mapped(self._values(rule, args, kwargs), without_data)
+
+    def _follow(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], outputs: list[torch.Tensor]) -> None:
+        """Also compute the values, of new storages and of those that the operator writes."""
+        fresh = [not self.heap.base_of(out) for out in outputs]
+        if not any(fresh) and not rule.written:
+            return  # views
+        values = tensors_in(self._values(rule, args, kwargs))
+        for out, new, value in zip(outputs, fresh, values, strict=True):
+            if new and out.numel():
+                self.heap.fill(self.heap.register(out), value)
+
+    def _values(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        views, named = mapped(args, self._view), {key: mapped(value, self._view) for key, value in kwargs.items()}
+        return self._engine.computed(rule, views, named)
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        found = self.heap.contents(self.heap.of(tensor))
+        assert found is not None
+        return found
+
+    def _lose(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Drop the contents of what the operator writes."""
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        for key in rule.written:
+            for tensor in tensors_in(given.get(key)):
+                self.heap.forget(self.heap.base_of(tensor))
+
+
+def _is_missing(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, NotImplementedError) or "meta tensor" in text.lower() or "data-dependent" in text.lower()
+
+
+def _form(held: Held) -> str:
+    return f"{str(held.spec.dtype).removeprefix('torch.')} tensor of shape {list(held.spec.shape)}"
