@@ -102,7 +102,7 @@ def device(
     engine = DeviceEngine(
         spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
     )
-    engine.conv_tf32 = conv_tf32
+    engine.accounts.conv_tf32 = conv_tf32
     engine.work.worth = WORTH[execution]
     return _in_process(engine)
 

@@ -26,7 +26,7 @@ def test_tf32_convolutions_are_faster_and_as_inaccurate_as_tf32(kernel: int) -> 
     errors, seconds = {}, {}
     for tf32 in (True, False):
         engine = DeviceEngine(get_spec("h100"), checks="off")
-        engine.conv_tf32 = tf32
+        engine.accounts.conv_tf32 = tf32
         errors[tf32] = float((convolve(engine, x, weight) - exact).square().mean().sqrt() / scale)
         seconds[tf32] = engine.profile().total_seconds
     assert errors[False] < 1e-6 and 1e-4 < errors[True] < 2e-3
@@ -35,11 +35,11 @@ def test_tf32_convolutions_are_faster_and_as_inaccurate_as_tf32(kernel: int) -> 
 
 def test_convolutions_of_a_script_go_by_pytorchs_switch(monkeypatch) -> None:
     engine = DeviceEngine(get_spec("h100"), checks="off")
-    assert not engine.conv_tf32
+    assert not engine.accounts.conv_tf32
     engine.run_script(lazy=False)
-    assert engine.conv_tf32  # as on a GPU
+    assert engine.accounts.conv_tf32  # as on a GPU
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert not engine.conv_tf32
+    assert not engine.accounts.conv_tf32
 
 
 def test_rounding_to_tf32_keeps_ten_bits_and_what_is_not_finite() -> None:

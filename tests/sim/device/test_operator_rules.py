@@ -104,11 +104,11 @@ def test_storages_that_an_operator_moves_are_followed(engine: DeviceEngine) -> N
     storage = held.tensor.untyped_storage()
     assert seen.base == held.base == storage.data_ptr() and seen.spec.address == seen.tensor.data_ptr()
     assert engine.heap.used_bytes == before - 16 + storage.nbytes()
-    found = engine.memory.find(seen.spec.address)
+    found = engine.heap.memory.find(seen.spec.address)
     assert found is not None and found.nbytes == storage.nbytes()
     for ref in (out, view, a, b):
         engine.free(ref.handle)
-    assert engine.heap.used_bytes == 0 and engine.memory.all() == []
+    assert engine.heap.used_bytes == 0 and engine.heap.memory.all() == []
 
 
 @pytest.mark.parametrize(

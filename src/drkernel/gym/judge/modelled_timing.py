@@ -56,7 +56,7 @@ def reference_profile(
 def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False) -> Profile:
     """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
     engine = DeviceEngine(spec, checks="off")
-    engine.conv_tf32 = conv_tf32
+    engine.accounts.conv_tf32 = conv_tf32
     with host_modes(engine) as link:
         try:
             # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one

@@ -136,7 +136,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     """Draw inputs on a fresh device without data, build the module there and call it twice."""
     reference = load_reference(source)
     engine = DeviceEngine(spec, data_free=DataFree())
-    engine.conv_tf32 = conv_tf32
+    engine.accounts.conv_tf32 = conv_tf32
     state: dict[str, Form] = {}
     outputs: tuple[Form | None, ...] | None = None
     with host_modes(engine), torch.device("cuda"), torch.no_grad():

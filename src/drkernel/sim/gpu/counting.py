@@ -101,7 +101,7 @@ class LaunchCounter:
         clock = partial(self._engine.modelled_seconds, command, resources)
         with self._copied(apart):
             found = measure(
-                skeleton, command.grid, plain_arguments(command, held), self._engine.memory,
+                skeleton, command.grid, plain_arguments(command, held), self._engine.heap.memory,
                 LaunchLimits(steps, DEFAULT_TIME_LIMIT), settings, clock, self._engine.weights(command), bound,
             )  # fmt: skip
         if cacheable and settings.thorough and not found.findings:
@@ -133,7 +133,7 @@ class LaunchCounter:
     @contextmanager
     def _copied(self, bases: frozenset[int]) -> Iterator[None]:
         """Within the block what steers at these addresses is a copy."""
-        found = [one for one in map(self._engine.memory.find, bases) if one is not None]
+        found = [one for one in map(self._engine.heap.memory.find, bases) if one is not None]
         copies = [np.frombuffer(string_at(one.base, one.nbytes), np.uint8).copy() for one in found]
         try:
             for one, copy in zip(found, copies, strict=True):

@@ -22,7 +22,7 @@ from drkernel.sim.gpu.datafree.operators import FormOperators
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
-from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, foresee
+from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.lazy import LazyWork
@@ -34,7 +34,6 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.verdict import Profile
-from ttir_executor.allocations import MemoryMap
 from ttir_executor.compiled import (
     Checks,
     CompiledKernel,
@@ -47,7 +46,7 @@ from ttir_executor.compiled import (
 )
 from ttir_executor.order import IN_ORDER, Order, draw_order
 
-__all__ = ["POISONS", "Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
+__all__ = ["Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
 ILLEGAL = {
     "out_of_bounds": "an illegal memory access was encountered",
@@ -124,29 +123,6 @@ class DeviceEngine:
 
     # ---- tensors
 
-    @property
-    def memory(self) -> MemoryMap:
-        """The allocations, as kernels see them."""
-        return self.heap.memory
-
-    @property
-    def conv_tf32(self) -> bool:
-        """Whether fp32 convolutions multiply in TF32: in a script as PyTorch's switch says, else False by default."""
-        return self.accounts.conv_tf32
-
-    @conv_tf32.setter
-    def conv_tf32(self, on: bool) -> None:
-        self.accounts.conv_tf32 = on
-
-    @property
-    def poison_policy(self) -> str:
-        """The contents of fresh memory; one of :data:`POISONS`."""
-        return self.heap.poison_policy
-
-    @poison_policy.setter
-    def poison_policy(self, policy: str) -> None:
-        self.heap.poison_policy = policy
-
     def tensor(self, ref: Ref | int) -> torch.Tensor:
         """The tensor behind a handle, which may be read and written."""
         held = self.heap.held(ref.handle if isinstance(ref, Ref) else ref)
@@ -195,15 +171,18 @@ class DeviceEngine:
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
-        result = (self._forms.run if self._forms else self._run)(rule, real_args, real_kwargs, inputs)
         written = self._written(rule, args, kwargs)
+        if self._forms is None:
+            result = self._run(rule, real_args, real_kwargs, inputs)
+        else:
+            result = self._forms.run(rule, real_args, real_kwargs, inputs, written)
         for held in written:
             self.heap.refresh(held)
         if self.heap.has_unwritten:
             self._follow_writes(rule, written, inputs)
         outputs: list[Held] = []
         handed_out = self._hand_out(result, rule, outputs)
-        self._account(name, rule, outputs, args, kwargs)
+        self._account(name, rule, inputs, outputs, written, in_order(name, args, kwargs))
         return handed_out
 
     def _run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: list[Held]) -> Any:
@@ -235,7 +214,7 @@ class DeviceEngine:
         """Return an operator's results. An error reveals something about values to the host, and is counted as such."""
         try:
             check_indices(rule.base, rule.label, args, kwargs)
-            if self.conv_tf32:
+            if self.accounts.conv_tf32:
                 args = convolution_operands(rule.base, args)
             self.counters.executed[rule.base] += 1
             return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
@@ -295,9 +274,17 @@ class DeviceEngine:
             SimFinding("uninitialized", message, rule.label, None, None, None, None, offset, 1, "warning")
         )
 
-    def _account(self, name: str, rule: OperatorRule, outputs: list[Held], args: Any, kwargs: dict[str, Any]) -> None:
-        """Record the operator's work: none if it only made memory, or views of its inputs."""
-        given = in_order(name, args, kwargs)
+    def _account(
+        self,
+        name: str,
+        rule: OperatorRule,
+        every: list[Held],
+        outputs: list[Held],
+        written: list[Held],
+        given: list[Any],
+    ) -> None:
+        """Record the operator's work: none if it only made memory, or views of its inputs. ``every``: the tensors among
+        its arguments, ``given``: these in the schema's order."""
         inputs: list[Held] = []
         self._resolve(read_only(name, given), inputs)
         storages = {held.base for held in inputs}
@@ -310,9 +297,7 @@ class DeviceEngine:
         else:
             self.accounts.operator(name, rule.label, inputs, outputs, given)
             self.accounts.told_host(bytes_told(rule, inputs, outputs))
-            every: list[Held] = []
-            self._resolve([*args, *kwargs.values()], every)
-            self.flow.operator(rule, every, outputs, self._written(rule, args, kwargs))
+            self.flow.operator(rule, every, outputs, written)
 
     # ---- launches
 
@@ -380,7 +365,7 @@ class DeviceEngine:
         self.counters.executed[kernel.name] += 1
         try:
             return kernel.watched(
-                grid, args, self.memory, checks=checks, order=order, processors=processors, weights=weights
+                grid, args, self.heap.memory, checks=checks, order=order, processors=processors, weights=weights
             )
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
             if self.interference == "none":

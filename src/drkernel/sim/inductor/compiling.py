@@ -162,7 +162,7 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     """
     launching = spec.model_copy(update={"kernel_launch_overhead": LAUNCH_SECONDS})
     engine = DeviceEngine(launching, data_free=DataFree(on_read="refuse"))
-    engine.conv_tf32 = conv_tf32
+    engine.accounts.conv_tf32 = conv_tf32
     link = DeviceLink(BelowModes(engine))
     driver = SimDriver(spec, link)
     with operators_on(link), torch.device("cuda"), torch.no_grad():

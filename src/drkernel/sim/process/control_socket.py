@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.datafree.records import DependsOnData
-from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
-from drkernel.sim.gpu.heap import OverBudget
+from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault, Schedule
+from drkernel.sim.gpu.heap import POISONS, OverBudget
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.process.call_record import CallRecord, Form, decoded_record, parts_of
 from drkernel.sim.spec import GPUSpec
@@ -145,7 +145,7 @@ class ControlDesk:
 
     def _set(self, header: dict) -> None:
         if header.get("poison") is not None:
-            self.engine.poison_policy = POISONS[POISONS.index(header["poison"])]
+            self.engine.heap.poison_policy = POISONS[POISONS.index(header["poison"])]
         if header.get("interference") is not None:
             self.engine.interference = INTERFERENCES[INTERFERENCES.index(header["interference"])]
             only = header.get("only")
@@ -221,7 +221,7 @@ class ControlDesk:
         if header.get("seed") is not None:
             self.engine.random.seed(int(header["seed"]))
         if header.get("conv_tf32") is not None:
-            self.engine.conv_tf32 = bool(header["conv_tf32"])
+            self.engine.accounts.conv_tf32 = bool(header["conv_tf32"])
         if header.get("tape") is not None:
             self.tape.on = bool(header["tape"])
         self.frozen = bool(header["on"])

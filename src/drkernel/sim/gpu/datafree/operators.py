@@ -30,9 +30,16 @@ class FormOperators:
         assert self._engine.data_free is not None
         return self._engine.data_free
 
-    def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]) -> Any:
+    def run(
+        self,
+        rule: OperatorRule,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        inputs: Sequence[Held],
+        written: Sequence[Held],
+    ) -> Any:
         """Run the operator on meta tensors, and update the heap's contents. ``inputs`` are all tensors among the
-        arguments.
+        arguments, ``written`` those that it writes to.
 
         Raises:
             DependsOnData: the shape of the result depends on values that are missing, or the host reads them.
@@ -59,7 +66,8 @@ class FormOperators:
         ):
             self._follow(rule, args, kwargs, outputs)
         else:
-            self._lose(rule, args, kwargs)
+            for held in written:
+                self.heap.forget(held.base)
         return result
 
     def _limit(self, tensors: Sequence[Any]) -> int:
@@ -130,14 +138,6 @@ class FormOperators:
         found = self.heap.contents(self.heap.of(tensor))
         assert found is not None
         return found
-
-    def _lose(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Drop the contents of what the operator writes."""
-        given: dict[int | str, Any] = dict(enumerate(args))
-        given.update(kwargs)
-        for key in rule.written:
-            for tensor in tensors_in(given.get(key)):
-                self.heap.forget(self.heap.base_of(tensor))
 
 
 def _is_missing(error: Exception) -> bool:
