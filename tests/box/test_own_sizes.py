@@ -352,3 +352,55 @@ def test_blocks_excuse_nothing_else(gym, own, old, new, seconds):
     task = Task(id="rows", reference=ROWS.replace("512", own))
     verdict = gym.grade(task, BLOCKED.replace(old, new), **{**IMPATIENT, "own_seconds": seconds})
     assert not verdict.is_correct or (verdict.speedup is None and not verdict.coverage)
+
+
+PRODUCT = """
+import torch
+ROWS = 4096
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.relu(a @ b)
+def get_inputs():
+    return [torch.randn(ROWS, 32), torch.randn(32, 256)]
+"""
+GROUPED = """
+import torch, triton, triton.language as tl
+@triton.jit
+def product(a, b, out, rows, cols, K: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    place, across = tl.program_id(0), tl.cdiv(cols, BLOCK)
+    down = place // (GROUP * across) * GROUP + place % GROUP
+    row, k = down * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
+    col = place % (GROUP * across) // GROUP * BLOCK + tl.arange(0, BLOCK)
+    inside, known = row[:, None] < rows, col[None, :] < cols
+    x = tl.load(a + row[:, None] * K + k[None, :], inside, 0.0)
+    y = tl.load(b + k[:, None] * cols + col[None, :], known, 0.0)
+    z = tl.maximum(tl.dot(x, y, input_precision="ieee"), 0.0)
+    tl.store(out + row[:, None] * cols + col[None, :], z, inside & known)
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        rows, cols = a.shape[0], b.shape[1]
+        out = torch.empty(rows, cols, device=a.device)
+        programs = triton.cdiv(rows, 64) * triton.cdiv(cols, 64)
+        product[(programs,)](a, b, out, rows, cols, K=32, BLOCK=64, GROUP=8)
+        return out
+"""
+
+
+def test_a_grouped_order_may_take_whole_groups_for_granted(gym):
+    verdict = gym.grade(Task(id="product", reference=PRODUCT), GROUPED, **IMPATIENT)
+    assert verdict.is_correct and verdict.speedup is not None and verdict.coverage == 1.0, verdict.findings
+    assert verdict.checked_at.changed["ROWS"] == (4096, 1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "old", "new"),
+    [
+        ("4160", "", ""),  # groups do not fill it
+        ("4096", "// (GROUP * across) * GROUP", "// (GROUP * across) * 0"),  # the first group alone
+        ("4096", "(rows, 64) *", "(min(rows, 1024), 64) *"),
+    ],
+)
+def test_groups_excuse_nothing_else(gym, rows, old, new):
+    task = Task(id="product", reference=PRODUCT.replace("4096", rows))
+    verdict = gym.grade(task, GROUPED.replace(old, new), **IMPATIENT)
+    assert not verdict.is_correct or (verdict.speedup is None and not verdict.coverage)

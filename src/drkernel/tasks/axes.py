@@ -158,6 +158,8 @@ TOGETHER = "# equal sizes stay equal"
 """ends a reference in which one size of several axes is shortened along all of them"""
 DIVIDED, BLOCK = "# shortened sizes are of whole blocks", 128
 """ends one in which they are parts of the task's own of a block or more: blocks that fill them fill the task's own"""
+GROUPED, GROUP = "# and those of first axes of eight", 8
+"""ends one in which first axes besides are of so many blocks or more, which a grouped order may take for granted"""
 
 
 @dataclass(frozen=True)
@@ -178,17 +180,17 @@ class Knob:
     """whether their positions are independent"""
 
 
-def smaller(value: int, divided: bool = False) -> int:
+def smaller(value: int, block: int = 0) -> int:
     """The next smaller size to try, about half: a multiple of 16 remains one as long as possible; 2 is the least.
 
-    ``divided``: a part of it of at least a block, first without an odd factor, so that powers of two remain; the value
+    ``block``: a part of it of at least so much, first without an odd factor, so that powers of two remain; the value
     itself where there is none.
     """
-    if divided:
+    if block:
         odd = value // (value & -value)
         least = next((factor for factor in range(3, math.isqrt(odd) + 1, 2) if odd % factor == 0), odd)
         parts = (value // factor for factor in (least, 2) if factor > 1 and value % factor == 0)
-        return next((part for part in parts if part >= BLOCK), value)
+        return next((part for part in parts if part >= block), value)
     if value % 16 == 0:
         half = value // 32 * 16
         return half if half >= 16 else 4
@@ -202,7 +204,9 @@ class SizedSource:
     def __init__(self, source: str) -> None:
         prepare_shapes()
         self.source = source
-        self.divided, self.together = (source.rstrip().endswith(mark) for mark in (DIVIDED, TOGETHER))
+        self.grouped = source.rstrip().endswith(GROUPED)
+        self.block = BLOCK * (self.grouped or source.rstrip().endswith(DIVIDED))
+        self.together = source.rstrip().endswith(TOGETHER)
         self.reference = load_reference(source)
         self.model, self.inputs = on_meta(self.reference)
         self.cost, results = cost_of(self.model, self.inputs)

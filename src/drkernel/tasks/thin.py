@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from drkernel.task import Task, override_constants
-from drkernel.tasks.axes import Knob, SizedSource, smaller
+from drkernel.tasks.axes import GROUP, Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
@@ -141,7 +141,7 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
 
 def _thinner(sized: SizedSource, best: Sizing) -> list[Sizing]:
     """A sizing with every shortened axis about half as long again, where the reference runs there."""
-    values = {label: smaller(used, sized.divided) for label, (_, used) in best.changed.items()}
+    values = {label: smaller(used, sized.block) for label, (_, used) in best.changed.items()}
     try:
         cost = sized.cost_at(values)
     except TaskError:
@@ -229,7 +229,7 @@ class _Search:
         if not self._fits() or self.beside.get(knob.label) == self._others(knob):
             return
         own = knob.value
-        for size in [own, *self._sizes_below(own, self.values[knob.label] + 1)]:
+        for size in [own, *self._sizes_below(knob.label, own, self.values[knob.label] + 1)]:
             cost = self._cost({knob.label: size})
             if cost is not None and self._over(cost) <= 1:
                 self.values, self.cost = {**self.values, knob.label: size}, cost
@@ -243,7 +243,7 @@ class _Search:
         for knob in knobs:
             if self._fits():
                 return
-            sizes = self._sizes_below(self.values[knob.label], least)
+            sizes = self._sizes_below(knob.label, self.values[knob.label], least)
             low, high = 0, len(sizes) - 1  # costs grow with sizes: the first that fits is found by halving
             while low < high:
                 middle = (low + high) // 2
@@ -272,12 +272,13 @@ class _Search:
 
     def _next(self, label: str, least: int) -> int:
         """The next size of a knob; 0 when that is below the least."""
-        return next(iter(self._sizes_below(self.values[label], least)), 0)
+        return next(iter(self._sizes_below(label, self.values[label], least)), 0)
 
-    def _sizes_below(self, value: int, least: int) -> list[int]:
-        """Ever smaller sizes down to the least."""
-        found = []
-        while least <= (size := smaller(value, self.sized.divided)) < value:
+    def _sizes_below(self, label: str, value: int, least: int) -> list[int]:
+        """Ever smaller sizes of a knob down to the least."""
+        found, axes = [], self.sized.knobs[label].axes
+        first = self.sized.grouped and axes and all(dimension == 0 for _, dimension in axes)
+        while least <= (size := smaller(value, self.sized.block * (GROUP if first else 1))) < value:
             found.append(value := size)
         return found
 

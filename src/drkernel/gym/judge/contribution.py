@@ -239,7 +239,7 @@ def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Knockou
         return outcome
     launched = [launch.name for launch in result.record.launches]
     record = result.record.device
-    if how == "disturb" and record is not None and record.uploads_reach and not record.reaching:
+    if how == "disturb" and record is not None and record.uploads_reach and not record.of_given:
         return outcome  # kernels may reach it through what the host read, and now read again; it earns nothing
     if launched and _still_right(values_of(result), inputs, side):
         word = {"skip": "skipped", "disturb": "disturbed"}[how]

@@ -35,7 +35,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.task import Task, sized_reference
-from drkernel.tasks.axes import BLOCK, DIVIDED, TOGETHER, size_literals
+from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, size_literals
 from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
@@ -111,7 +111,7 @@ def with_other_sizes(
     """
     task, settings, at = request.task, request.settings, verdict.checked_at
     changed = at.changed if at is not None and at.profile is None and task.shapes != "free" else {}
-    marks = ((TOGETHER, "equal sizes are equal"), (DIVIDED, "sizes are whole blocks"))
+    marks = ((TOGETHER, "equal sizes are equal"), (GROUPED, "sizes are whole blocks"))
     for mark, where in marks if verdict.status in ("incorrect", "runtime_error") else ():
         if (other := _at_other_sizes(request, mark, changed)) is not None:
             second = evaluate(other, False)
@@ -149,14 +149,16 @@ def _at_other_sizes(request: EvalRequest, mark: str, changed: Mapping[str, tuple
         pairs = {changed.get(one.label, (one.value, one.value)) for one in literals}
         apart = any(".shape[" in label for label in changed) or len(pairs) > len({size for size, _ in pairs})
         return request.model_copy(update={"task": task}) if apart else None
-    settings, partly = request.settings, any(own % used or used < BLOCK for own, used in changed.values())
-    if not partly or not settings.own_seconds:
+    settings = request.settings
+    if not changed or not settings.own_seconds:
         return None
-    limits = ScaleLimits(bytes=LARGER * settings.checked_bytes, flops=LARGER * settings.checked_flops)
+    limits = ScaleLimits(bytes=LARGER * settings.checked_bytes, flops=2 * LARGER * settings.checked_flops)
     sizing = thin_sizing(task, limits)
     shorter = any(used < changed.get(label, (own, own))[1] for label, (own, used) in sizing.changed.items())
     settings = settings.model_copy(update={"checked_bytes": limits.bytes, "checked_flops": limits.flops})
-    fits = sizing.changed and sizing.cost.over(limits) <= 1 and not shorter
+    fits = sizing.changed and sizing.changed != changed and sizing.cost.over(limits) <= 1 and not shorter
+    if mark == GROUPED and not fits:
+        return _at_other_sizes(request, DIVIDED, changed)
     return request.model_copy(update={"task": task, "settings": settings}) if fits else None
 
 

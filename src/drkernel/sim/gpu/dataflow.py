@@ -56,6 +56,8 @@ class _Step:
     """storages written with copies -> the origin of what they copy"""
     counts: bool = True
     """for an operator: whether it computes something"""
+    of_given: bool = False
+    """for an operator: whether it reads what was given, or what PyTorch made of it"""
 
 
 @dataclass
@@ -70,6 +72,8 @@ class Slice:
     """for each launch: it is such a copy, of something that PyTorch or the host made"""
     operators: dict[str, int] = field(default_factory=dict)
     """operators that compute something and reach the outputs"""
+    of_given: bool = False
+    """whether one of them reads what was given; else they go on with what own kernels or the host made"""
     uploads: bool = False
     """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
@@ -92,6 +96,9 @@ class DataFlow:
         self._steps: list[_Step] = []
         self._origin.clear()
         self._bytes: Counter[int] = Counter()  # certainly written, by storage; repeated writes count repeatedly
+        self._before = self._heap.newest
+        self._mixed: set[int] = set()
+        """storages made since that hold something that was there before, or that PyTorch made of it"""
         self._kept: list[torch.Tensor] = []
         self._kept_bytes = 0
 
@@ -106,6 +113,8 @@ class DataFlow:
         origin: Origin = "fill" if rule.base in FILLS else "operator"
         if rule.base in MOVES:
             origin = self._worst(self._numbers(plain[:1]))
+        of_given = any(map(self._is_given, reads))
+        self._mixed |= writes if of_given else frozenset()
         for number in writes:
             self._origin[number] = origin
         given = {held.base for held in inputs}
@@ -114,7 +123,8 @@ class DataFlow:
         for held in outputs:
             self._bytes[self._heap.storage(held.base)] += held.nbytes * (held.base not in given)
         counts = origin == "operator" and rule.base not in MOVES
-        self._steps.append(_Step("operator", rule.label, reads, writes, self._numbers(whole), counts=counts))
+        over = self._numbers(whole)
+        self._steps.append(_Step("operator", rule.label, reads, writes, over, counts=counts, of_given=of_given))
 
     def upload(self, held: Held) -> None:
         """Record that the host sent a tensor."""
@@ -181,6 +191,7 @@ class DataFlow:
                 found.copied_library.append(of_library)
             elif step.kind == "operator" and used and step.counts:
                 operators[step.label] += 1
+                found.of_given = found.of_given or step.of_given
             elif step.kind == "upload" and used:
                 found.uploads = True
             if used or step.kind == "read":
@@ -197,6 +208,9 @@ class DataFlow:
 
     def _numbers(self, held: Sequence[Held]) -> frozenset[int]:
         return frozenset(self._heap.storage(one.base) for one in held if one.nbytes)
+
+    def _is_given(self, number: int) -> bool:
+        return number <= self._before or number in self._mixed
 
     def _worst(self, numbers: frozenset[int]) -> Origin:
         origins = {self._origin.get(number, "given") for number in numbers}

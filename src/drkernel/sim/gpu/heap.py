@@ -185,7 +185,7 @@ class DeviceHeap:
         self._numbers: dict[int, int] = {}  # address -> number of the storage that was put there last
         self._fresh: set[int] = set()  # storages that may hold bytes which nothing wrote
         self._next = itertools.count(1)
-        self._next_storage = itertools.count(1)
+        self.newest = 0  # number of the storage that was made last
 
     def held(self, handle: int) -> Held:
         """Return the tensor record of a handle. Raises :class:`ProtocolError` for a handle never given out, or
@@ -304,7 +304,8 @@ class DeviceHeap:
         self.require(held.nbytes)
         self.memory.add(held.base, held.nbytes, initialized=initialized, contents=held.base if self.has_data else 0)
         self._storages[held.base] = 1
-        self._numbers[held.base] = next(self._next_storage)
+        self.newest += 1
+        self._numbers[held.base] = self.newest
         if not initialized:
             self._fresh.add(held.base)
         self.used_bytes += held.nbytes

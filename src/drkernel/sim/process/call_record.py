@@ -63,6 +63,8 @@ class CallRecord:
     outputs: list[OutputSpec | None] = field(default_factory=list)
     reaching: dict[str, int] = field(default_factory=dict)
     """ATen operators that compute something that reaches the outputs -> times run"""
+    of_given: bool = False
+    """whether one of them reads what was given, or what PyTorch made of it"""
     uploads_reach: bool = False
     """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None

@@ -252,6 +252,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
             for launch, (reaches, copied, of_library) in zip(counters.launches, facts, strict=True)
         ],
         "reaching": flow.operators,
+        "of_given": flow.of_given,
         "uploads_reach": flow.uploads,
         "passed_on": flow.passed_on,
         "operators": dict(counters.operators),
