@@ -76,3 +76,51 @@ def test_every_run_of_neighbours_of_a_scan_is_exchanged(length: int, compiled: i
 def test_a_scan_that_a_warp_does_alone_needs_no_barrier() -> None:
     small, large = (profile_of(parse_ttir(SCAN.format(length=length))).blocks[0] for length in (32, 1024))
     assert small.reductions < large.reductions == 1
+
+
+INDEX = """
+module {{
+  tt.func public @kernel(%p: !tt.ptr<f32>, %q: !tt.ptr<i64>) {{
+    %block = arith.constant 512 : i64
+    %by = arith.constant dense<{by}> : tensor<512xi64>
+    %pid = tt.get_program_id x : i32
+    %wide = arith.extsi %pid : i32 to i64
+    %first = arith.muli %wide, %block : i64
+    %firsts = tt.splat %first : i64 -> tensor<512xi64>
+    %range = tt.make_range {{end = 512 : i32, start = 0 : i32}} : tensor<512xi32>
+    %places = arith.extsi %range : tensor<512xi32> to tensor<512xi64>
+    %all = tt.splat %q : !tt.ptr<i64> -> tensor<512x!tt.ptr<i64>>
+    %there = tt.addptr %all, %places : tensor<512x!tt.ptr<i64>>, tensor<512xi64>
+    %loaded = tt.load %there : tensor<512x!tt.ptr<i64>>
+    %index = arith.addi %firsts, %places : tensor<512xi64>
+    %quotient = arith.divsi %{of}, %by : tensor<512xi64>
+    %rest = arith.remsi %{of}, %by : tensor<512xi64>
+    %row = tt.splat %p : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+    %at = tt.addptr %row, %rest : tensor<512x!tt.ptr<f32>>, tensor<512xi64>
+    %x = tt.load %at : tensor<512x!tt.ptr<f32>>
+    tt.store %at, %x : tensor<512x!tt.ptr<f32>>
+    tt.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("of", "by", "quotient", "rest"),
+    [("index", 62, 5.5, 3.5), ("index", 64, 1, 1), ("loaded", 186, 15, 3.8), ("loaded", 64, 5, 5.8)],
+)
+def test_a_remainder_takes_the_quotient_of_the_same_numbers(of: str, by: int, quotient: float, rest: float) -> None:
+    """``quotient``, ``rest``: instructions beyond a copy's in machine code for sm_90 (ptxas 12.8), a remainder beside
+    its quotient."""
+    ops = {op.name: op for op in walk(parse_ttir(INDEX.format(of=of, by=by)).body)}
+    assert sum(instructions(ops["arith.divsi"]).values()) == quotient
+    assert sum(instructions(ops["arith.remsi"]).values()) == pytest.approx(rest, abs=2.0)
+
+
+@pytest.mark.parametrize(("by", "accesses"), [(64, 128), (62, 256), (63, 512)])
+def test_rows_of_odd_lengths_are_not_loaded_by_vectors(by: int, accesses: int) -> None:
+    """``accesses``: of a program, 512 elements in rows of ``by``: 4, 2 and 1 element each, as Triton divides them."""
+    function = parse_ttir(INDEX.format(of="index", by=by))
+    (load,) = [op for op in walk(function.body) if op.name == "tt.load" and op.results[0].type.elem == "f32"]
+    ((_, numel, count, _),) = lane_instructions(load, layouts_of(function))
+    assert numel * count / 3 == accesses

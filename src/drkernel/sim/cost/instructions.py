@@ -52,6 +52,7 @@ _WIDE = {
 UNKNOWN = (60.0, 2.0)
 """a function that the table does not know"""
 _SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
+_POSITIONS = ("tt.make_range", "tt.get_program_id", "tt.get_num_programs")
 _LIBRARY_CONVERSION = re.compile(r"(float|double|u?int|u?ll|half)(2|_as_)(float|double|u?int|u?ll|half)")
 _DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
 _CONVERSIONS = frozenset({"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"})
@@ -82,6 +83,8 @@ def instructions(op: Op) -> Counts:
         return {"int": 2.0}  # through shared memory, or shuffles
     if name == "arith.cmpf" or source.is_float:
         return {float_unit(source.elem): 1.0}
+    if name == "arith.muli" and known_number(op.operands[1]):
+        return {"int": 3.0 if type_.bits > 32 else 1.0}
     return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
 
 
@@ -112,7 +115,7 @@ def _function(op: Op, source: Type, type_: Type) -> Counts:
         return {"sfu": 1.0}  # approximate, as tl.sqrt is
     if _LIBRARY_CONVERSION.match(name):
         return {} if "_as_" in name else {"int": float(max(_words(source), _words(type_)))}
-    if name.startswith("powi") and (power := _known_number(op.operands[1])):
+    if name.startswith("powi") and (power := known_number(op.operands[1])):
         products = abs(power).bit_length() + abs(power).bit_count() - 1
         return _scaled(type_.elem, products + (_FUNCTIONS["div"][0] if power < 0 else 0.0), float(power < 0))
     if not source.is_float and not type_.is_float:
@@ -120,7 +123,7 @@ def _function(op: Op, source: Type, type_: Type) -> Counts:
     return _scaled((source if source.is_float else type_).elem, *_FUNCTIONS.get(_plain(name), UNKNOWN))
 
 
-def _known_number(value: Value) -> int:
+def known_number(value: Value) -> int:
     """The whole number that all elements of a value are; 0 where it is not known."""
     while value.op is not None and value.op.name in _SPREADS:
         value = value.op.operands[0]
@@ -151,15 +154,33 @@ def _words(type_: Type) -> int:
 
 
 def _division(op: Op, type_: Type) -> float:
-    """By a known number: a multiplication or a shift; by an unknown one: a reciprocal and corrections.
+    """By a known number: a multiplication and shifts; by an unknown one: a reciprocal and corrections.
 
-    The reciprocal of a number that is the same for all elements is made once a thread, up to 32 bits.
+    The reciprocal of a number that is the same for all elements is made once a thread, up to 32 bits. A remainder takes
+    the quotient of the same numbers where there is one. With 64 bits half is corrections of the sign.
     """
-    divisor = op.operands[1]
+    dividend, divisor = op.operands[:2]
+    wide, known, rest = type_.bits > 32, abs(known_number(divisor)), op.name.startswith("arith.rem")
+    shifts, above = known & (known - 1) == 0, _never_negative(dividend)
+    more = (4.0 if wide else 1.0) if rest and not (known and shifts and above) else 0.0
+    if more and any(user.name.startswith("arith.div") and user.operands[1] is divisor for user in dividend.uses):
+        return more
+    if known:
+        return more + (3.0 if not wide else (1.0 if above else 5.0) if shifts else 5.5 if above else 15.0)
     while divisor.op is not None and divisor.op.name in _SPREADS:
         divisor = divisor.op.operands[0]
-    known = divisor.op is not None and divisor.op.name == "arith.constant"
     same = not divisor.type.is_block and type_.is_block
-    if type_.bits > 32:
-        return 14.0 if known else _WIDE["div"]
-    return 5.0 if known else 13.0 if same else 28.0
+    return _WIDE["div"] if wide else 13.0 if same else 28.0
+
+
+def _never_negative(value: Value) -> bool:
+    """Whether a compiler sees that a 64-bit index is at least 0: a sum or product of positions, programs, counters."""
+    op = value.op
+    if op is None:  # a loop's counter from 0 on
+        loop = value.block.parent if value.block is not None else None
+        return loop is not None and loop.name == "scf.for" and not value.index and _never_negative(loop.operands[0])
+    if op.name == "arith.constant":
+        return "-" not in op.attrs.get("value", "-")
+    summed = op.name in ("arith.addi", "arith.muli") and value.type.bits > 32
+    derived = summed or op.name in (*_SPREADS, *_DIVISIONS, "arith.extsi", "arith.extui")
+    return op.name in _POSITIONS or (derived and all(map(_never_negative, op.operands)))

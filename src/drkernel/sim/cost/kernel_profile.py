@@ -7,11 +7,12 @@ block that never runs contributes nothing, and nothing is inferred from the text
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from drkernel.sim.cost.instructions import instructions
+from drkernel.sim.cost.instructions import instructions, known_number
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
@@ -31,6 +32,12 @@ _PLAIN = frozenset(
     {"tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load", "tt.extern_elementwise",
      "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
 )  # fmt: skip
+_POSITIONAL = frozenset(
+    {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.addptr", "arith.addi", "arith.subi", "arith.muli", "arith.remsi",
+     "arith.remui", "arith.extsi", "arith.extui", "arith.trunci", "arith.cmpi", "arith.andi"}
+)  # fmt: skip
+_PIECE = 16
+"""most elements of one access"""
 _ADDRESSES_SHARE = 0.25
 """arithmetic of addresses that is done once for a vector access, of what each element would take"""
 _WITHIN_WARP = 0.2
@@ -198,8 +205,32 @@ def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
 
 
 def _vector(op: Op) -> int:
-    """Elements of a vector access."""
-    return max(1, VECTOR_BYTES // max(1, _item(op)))
+    """Elements of a vector access: as many as its addresses and its mask have in one piece."""
+    known: dict[tuple[int, bool], int] = {}
+    operands = op.operands if op.name == "tt.load" else [op.operands[0], *op.operands[2:]]
+    return max(1, min([VECTOR_BYTES // max(1, _item(op)), *(_aligned(each, False, known) for each in operands[:2])]))
+
+
+def _aligned(value: Value, alone: bool, known: dict[tuple[int, bool], int]) -> int:
+    """The power of two, up to ``_PIECE``, that positions are a multiple of where a piece begins (``alone``: at each
+    element), as far as the text's numbers say (Triton's ``AxisInfo``); what is not known may be anything."""
+    op, key = value.op, (id(value), alone)
+    if op is None or key in known:
+        return known.get(key, _PIECE)
+    last = op.name == "tt.expand_dims" and int(op.attrs.get("axis", "0")) == len(value.type.shape or ()) - 1
+    inner = [_aligned(each, alone or last, known) for each in op.operands] if op.name in _POSITIONAL else []
+    found = _PIECE
+    if op.name == "arith.constant":
+        number = known_number(value)
+        found = number & -number or _PIECE
+    elif op.name in ("tt.get_program_id", "arith.divsi", "arith.divui") or (op.name == "tt.make_range" and alone):
+        found = 1
+    elif op.name == "arith.muli":
+        found = math.prod(inner)
+    elif inner and not (op.name == "arith.cmpi" and step(value, -1) == "same"):
+        found = min(inner)
+    known[key] = min(found, _PIECE)
+    return known[key]
 
 
 def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
