@@ -73,7 +73,7 @@ class _State:
 
 def _bytes(allocation: Allocation) -> np.ndarray:
     """The memory itself."""
-    return np.ctypeslib.as_array((ctypes.c_uint8 * allocation.nbytes).from_address(allocation.base))
+    return np.asarray((ctypes.c_uint8 * allocation.nbytes).from_address(allocation.base))
 
 
 def run_defined(run: Callable[[], LaunchResult], allocations: Sequence[Allocation]) -> LaunchResult:

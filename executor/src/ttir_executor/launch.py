@@ -216,13 +216,23 @@ _MAX_ARENAS = 1 << 30
 """most bytes of scratch memory of all running programs together"""
 _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they save"""
+_STRIP = 1 << 16
+"""sectors that are looked at together"""
 
 
 def _ends(sectors: np.ndarray) -> tuple[float, float]:
     """The first byte of marked sectors, and the end of the last; 0 and 0 when there is none."""
-    marked = sectors != 0
-    first, behind = int(marked.argmax()), int(marked[::-1].argmax())
-    return (32.0 * first, 32.0 * (len(marked) - behind)) if marked[first] else (0.0, 0.0)
+    first, last = _first_marked(sectors), _first_marked(sectors[::-1])
+    return (0.0, 0.0) if first is None or last is None else (32.0 * first, 32.0 * (len(sectors) - last))
+
+
+def _first_marked(sectors: np.ndarray) -> int | None:
+    """Where the first marked sector is, looked for strip by strip: it is mostly in the first."""
+    for start in range(0, len(sectors), _STRIP):
+        marked = sectors[start : start + _STRIP] != 0
+        if marked[place := int(marked.argmax())]:
+            return start + place
+    return None
 
 
 @dataclass(frozen=True)
