@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import nn
 
 from drkernel.sim.context import device
+from drkernel.sim.host.triton_frontend import prepare_context
 
 
 def warm_up(*, devices: bool) -> None:
@@ -36,7 +37,7 @@ def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    total = tl.sum(tl.exp(x), axis=0)
+    total = tl.sum(tl.exp(x - tl.max(x, axis=0)), axis=0)
     tl.store(out_ptr + offsets, tl.where(x > 0, x + 1.0, total), mask=mask)
 
 
@@ -65,6 +66,7 @@ def rehearse(gpu: str = "h200") -> None:
         module.load_state_dict(state)
         torch.save(state, io.BytesIO())
         module(torch.randn(4, 8, device="cuda")).cpu()
+        prepare_context(triton.runtime.driver.active.get_current_target())
     _add_one.device_caches.clear()
 
 

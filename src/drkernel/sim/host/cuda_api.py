@@ -46,6 +46,8 @@ LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 DRIVER = b"570.00"
 """the driver that came with CUDA_VERSION 12.8, which ``torch.version.cuda`` names here"""
 CUDA_VERSION = 12080
+_DTYPES = frozenset(value for value in vars(torch).values() if isinstance(value, torch.dtype))
+"""found once: looking through all that torch has writes to some 280 pages, which each fork would copy"""
 SUCCESS, INVALID_ARGUMENT, NOT_FOUND = 0, 2, 6
 ERRORS = {SUCCESS: b"The operation was successful", INVALID_ARGUMENT: b"Invalid argument", NOT_FOUND: b"Not found"}
 
@@ -381,7 +383,6 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
         "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
         "reset_peak_memory_stats", "reset_accumulated_memory_stats",
     )  # fmt: skip
-    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
     return {
         **{name: replacements[name] for name in same},
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
@@ -391,7 +392,7 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
         "set_device_idx": replacements["set_device"],
         "device_index": lambda device, /: replacements["device"](device),
         "empty_host_cache": lambda: None,
-        "get_device_capability": lambda device=None, /: {"supported_dtypes": set(dtypes)},
+        "get_device_capability": lambda device=None, /: {"supported_dtypes": set(_DTYPES)},
         "get_memory_info": replacements["mem_get_info"],
         "Graph": replacements["CUDAGraph"],
     }

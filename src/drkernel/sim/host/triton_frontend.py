@@ -71,13 +71,11 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     Raises:
         triton.CompilationError: what a GPU user would see for the same kernel.
     """
-    from triton._C.libtriton import ir
     from triton.compiler import make_backend
     from triton.compiler.compiler import filter_traceback
 
     backend = make_backend(target)
-    context = ir.context()
-    ir.load_dialects(context)
+    context = _ready.pop() if _ready else _context()
     backend.load_dialects(context)
     try:
         functions = backend.get_codegen_implementation(options)
@@ -92,6 +90,26 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
+
+
+_ready: list[Any] = []
+"""contexts that :func:`prepare_context` made; each serves one kernel"""
+
+
+def _context() -> Any:
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    return context
+
+
+def prepare_context(target: Any) -> None:
+    """Load the compiler's dialects for the next kernel: where a process forks others, each of them has that done."""
+    from triton.compiler import make_backend
+
+    _ready.append(_context())
+    make_backend(target).load_dialects(_ready[-1])
 
 
 _HALF_EXTREMES = re.compile(r"tt\.descriptor_reduce (min|max)\b(?=[^\n]*xb?f16>)")
