@@ -33,9 +33,12 @@ sys.path[:0] = config["paths"]
 from drkernel.gym.runner.nursery import main
 main(control, config)
 """
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+TRUSTED = {
+    "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)
+}  # fmt: skip
 """torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
-on a machine that has anything else to do, its own runners and devices included"""
+on a machine that has anything else to do, its own runners and devices included. And freed memory is used again, up to
+these bytes: given back after every tensor, each of its pages would cost a fault the next time"""
 _NOT_SENT = ("rules", "uid_claim")
 
 
@@ -62,7 +65,7 @@ class Nursery:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                env={**os.environ, **WAITING},
+                env={**os.environ, **TRUSTED},
             )  # fmt: skip
         self.pid = self._process.pid
         self.baseline = 0
