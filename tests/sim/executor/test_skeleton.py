@@ -191,6 +191,23 @@ def plain_kernel(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.where(value > 0, value, tl.exp(value) - 1), mask=at < n)
 
 
+@triton.jit
+def maximum_kernel(x, out, n, BLOCK: tl.constexpr, WHOLE: tl.constexpr):
+    """A float's maximum is two atomics, of which each lane makes one by its sign."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if WHOLE:
+        tl.atomic_max(out, tl.max(tl.load(x + at), 0))
+    else:
+        tl.atomic_max(out + at % 4, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def positive_kernel(x, out, BLOCK: tl.constexpr):
+    value = tl.load(x + tl.arange(0, BLOCK))
+    tl.atomic_add(out + tl.arange(0, BLOCK), value, mask=value > 0)
+    tl.atomic_add(out + tl.arange(0, BLOCK), value, mask=value < 0)
+
+
 def _decisions(ttir: str) -> set[tuple[str | None, str]]:
     return {(read.argument, read.decides) for read in skeleton_of(ttir).reads}
 
@@ -207,6 +224,18 @@ def test_what_steers_is_found() -> None:
     assert _decisions(ragged) == {("lengths", "a loop"), ("x", "a branch")}
     assert _decisions(ticket) == {("count", "a branch")} and skeleton_of(ticket).serial
     assert _decisions(plain) == set() and not skeleton_of(plain).serial
+
+
+def test_a_float_maximum_goes_nowhere_by_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, x, out = Both(monkeypatch), torch.randn(64), torch.zeros(64)
+    with executing() as both.log:
+        for whole in (True, False):
+            maximum_kernel[(4,)](x, out, 64, BLOCK=16, WHOLE=whole)
+        positive_kernel[(1,)](x, out, BLOCK=16)
+    _assert_same(*both.pairs[0])
+    one, each, signs = both.log.ttir
+    assert _decisions(one) == set() and _decisions(each) == set()
+    assert _decisions(signs) == {("x", "a mask")}  # of a zero neither
 
 
 def test_a_skeleton_is_steered_by_contents_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:

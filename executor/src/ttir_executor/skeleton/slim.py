@@ -86,6 +86,38 @@ def mask_of(op: Op) -> Value | None:
     return op.operands[place] if place is not None and len(op.operands) > place else None
 
 
+def by_sign(op: Op) -> tuple[bool, Value | None] | None:
+    """Of two atomics at one place of which each lane makes just one, as a float's minimum does by its sign: whether
+    this is the second, and the mask of both together. None for any other operation."""
+    beside = op.block.ops if op.block is not None and op.name == "tt.atomic_rmw" else []
+    alike = [one for one in beside if one.name == op.name and one.operands[:1] == op.operands[:1]]
+    masks = [mask for mask in map(mask_of, alike) if mask is not None]
+    if len(alike) != 2 or len(masks) != 2:
+        return None
+    if _opposite(*masks):
+        return op is alike[1], None
+    left, right = (mask.op.operands if mask.op is not None and mask.op.name == "arith.andi" else [] for mask in masks)
+    for mine, shared in zip(left[::-1], left, strict=True):
+        if shared in right and _opposite(mine, right[1 - right.index(shared)]):
+            return op is alike[1], shared
+    return None
+
+
+def _opposite(left: Value, right: Value) -> bool:
+    """Whether of two conditions just one is true."""
+    if left.op is None or right.op is None:
+        return False
+    for one, other in ((left.op, right), (right.op, left)):  # a constant that is not true is folded away
+        if one.name == "arith.xori" and other in one.operands and _constant(*one.operands):
+            return True
+    pair = {left.op.attrs.get("word0"), right.op.attrs.get("word0")}
+    return left.op.name == "arith.cmpi" and left.op.operands == right.op.operands and pair == {"eq", "ne"}
+
+
+def _constant(*values: Value) -> bool:
+    return any(value.op is not None and value.op.name == "arith.constant" for value in values)
+
+
 class _Tracer:
     def __init__(self, function: Function, apart: bool):
         self.function = function
@@ -111,7 +143,8 @@ class _Tracer:
     def _roots(self, op: Op) -> None:
         if op.name in ("tt.load", "tt.store") or op.name in ATOMICS:
             self._open.append((op.operands[0], Steers.ADDRESS))
-            mask = mask_of(op)
+            pair = by_sign(op)
+            mask = mask_of(op) if pair is None else pair[1]
             if mask is not None:
                 self._open.append((mask, Steers.MASK))
         elif op.block is not None and _is_combine(op.block.parent):
@@ -331,7 +364,10 @@ class _Slimmer:
             return
         if how == "load" and not self.loads:
             return
-        mask = mask_of(op)
+        pair = by_sign(op)
+        if pair is not None and pair[0] and not op.operands[0].type.is_block:
+            return
+        mask = mask_of(op) if pair is None else pair[1]
         attrs = {"how": how}
         self._emit(block, "dk.touch", op, [op.operands[0], *([mask] if mask is not None else [])], attrs)
 

@@ -54,6 +54,9 @@ ADDRESSES = 0.1
 """with fewer other operations for each on whole numbers, these are no addresses alone"""
 ADDITIONS = 0.5
 """operations for a byte loaded: one for a number of sixteen bits"""
+SHORTCUT, ONCE = 0.1, 2.0
+"""an algorithm of at most this share of the reference's arithmetic, with so many operations for a byte that it reads,
+takes each byte about once: bytes show how much of it is done"""
 FULL, NEARLY_FULL = 0.999, 0.99
 """share of an output's bytes that must be written; the second where the count is the low end of an estimate"""
 
@@ -160,7 +163,7 @@ def _of_outputs(own: OwnCall, views: frozenset[int]) -> Iterator[str]:
 
 def _of_quantities(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: float) -> Iterator[str]:
     yield from _of_inputs(own, one, same)
-    yield from _of_launches(own, one, same)
+    yield from _of_launches(own, one, same, left)
     yield from _of_arithmetic(own, one, same, left)
     yield from _of_elements(own, one)
 
@@ -197,8 +200,11 @@ def _of_inputs(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterato
         yield f"{name} is written into, which it was not where it was checked"
 
 
-def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterator[str]:
-    """A program does as much work as when checked, or all programs together do as much as the sizes require."""
+def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: float) -> Iterator[str]:
+    """A program does as much work as when checked, or all programs together do as much as the sizes require.
+
+    Without ``left`` lanes and sectors are open: where rows were short, tiles were not filled, and sectors shared.
+    """
     asked = least_growth(own.work, one.work) if one.work is not None else None
     for signature, launched in own.seen.launched.items():
         before = one.seen.launched[signature]
@@ -208,7 +214,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Itera
         yield from _of_results(own, launched, one, before)
         checked = [each.seen.launched[signature] for each in same]
         yield from _of_loops(launched, checked)
-        yield from _of_lanes(launched, checked)
+        yield from _of_lanes(launched, checked) if left else ()
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
@@ -347,6 +353,9 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
         return  # it grows with the bytes, which tell more: at few elements most of a tile's operations are padding
     here, there = _shares(_arithmetic, own.seen, own.work), _shares(_arithmetic, one.seen, one.work)
     done, doing = sum(there.values()), sum(here.values())
+    for_a_byte = [sum(_arithmetic(call).values()) / max(1.0, sum(call.read.values())) for call in (one.seen, own.seen)]
+    if done <= SHORTCUT and SLACK * for_a_byte[0] <= min(ONCE, for_a_byte[1]):
+        return
     kept = one.live if own.work.discards else 1.0  # a kernel skips what a mask discards
     if doing < AGREEING * min(done, kept) and not _all_products(own, kept):
         expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])

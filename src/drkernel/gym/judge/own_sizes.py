@@ -127,6 +127,7 @@ def with_other_sizes(
     if (why := _beyond(request, own, budget)) is None:
         cost = estimate(load_reference(own))
         limits = {"checked_bytes": cost.bytes, "checked_flops": max(1.0, cost.flops), "own_seconds": 0.0}
+        limits["deadline_s"] = settings.deadline_s + settings.own_seconds
         there = {"task": task.model_copy(update={"shapes": "fixed"}), "settings": settings.model_copy(update=limits)}
         second = evaluate(request.model_copy(update=there), True)
         if second.is_correct and (second.speedup is not None or not verdict.is_correct):
@@ -155,7 +156,8 @@ def _at_other_sizes(request: EvalRequest, mark: str, changed: Mapping[str, tuple
     limits = ScaleLimits(bytes=LARGER * settings.checked_bytes, flops=2 * LARGER * settings.checked_flops)
     sizing = thin_sizing(task, limits)
     shorter = any(used < changed.get(label, (own, own))[1] for label, (own, used) in sizing.changed.items())
-    settings = settings.model_copy(update={"checked_bytes": limits.bytes, "checked_flops": limits.flops})
+    more = {"checked_bytes": limits.bytes, "checked_flops": limits.flops}
+    settings = settings.model_copy(update={**more, "deadline_s": settings.deadline_s + settings.own_seconds})
     fits = sizing.changed and sizing.changed != changed and sizing.cost.over(limits) <= 1 and not shorter
     if mark == GROUPED and not fits:
         return _at_other_sizes(request, DIVIDED, changed)

@@ -248,7 +248,7 @@ class Seen:
     calls: tuple[frozenset[Called], ...]
     """how each run of them was called"""
     worked_on: tuple[tuple[float, frozenset[str]], ...]
-    """elements that each of them read and wrote, and the arguments and weights they derive from"""
+    """elements of each tensor that they read and wrote, and the arguments and weights it derives from"""
     library_flops: float
     """floating-point operations of those operators, as the cost model counts them"""
     exact: bool
@@ -378,7 +378,7 @@ def _traffic(launches: Sequence[LaunchEntry], operators: Sequence[Operator]) -> 
 
 
 def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[float, frozenset[str]]]:
-    """Elements and sources of each operator, through the kernels in between."""
+    """Elements and sources of each operator's tensors, through the kernels in between."""
     sources = {storage: frozenset([label]) for storage, label in labels.items()}
     for entry in entries:
         if isinstance(entry, Operator):
@@ -388,11 +388,13 @@ def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[
             written = {storage for storage, _, nbytes in entry.stats.footprint if nbytes}
         else:
             continue
+        if isinstance(entry, Operator):
+            yield from ((float(meta.elements), sources.get(meta.storage, frozenset())) for meta in entry.inputs)
         found = frozenset[str]().union(*(sources.get(storage, frozenset()) for storage in read))
         for storage in written:
             sources[storage] = sources.get(storage, frozenset()) | found
         if isinstance(entry, Operator):
-            yield float(sum(meta.elements for meta in (*entry.inputs, *entry.outputs))), found
+            yield from ((float(meta.elements), found) for meta in entry.outputs)
 
 
 def _grouped(
