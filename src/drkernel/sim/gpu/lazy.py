@@ -4,7 +4,7 @@ A launch, by what it is for (:meth:`LazyWork.when`):
 
 - without data: never. It is counted by its skeleton, an operator by its form.
 - *tuning*: never, since the launch that follows writes the same again.
-- *benchmark*: on read, if its kernel ran before, with all checks.
+- *benchmark*: on read, if its kernel has run with all checks.
 - *script* that a person runs: on read, with all checks, if it takes long and its kernel ran before. One that nothing
   looks at is told as not executed.
 - *result*: now.
@@ -199,9 +199,6 @@ class LazyWork:
         """Remember that a kernel ran with all checks, and how long that takes."""
         self._executed[command.identity] = _Executed(execution_seconds(stats), bytes_of(held))
 
-    def _is_short(self, found: Counted) -> bool:
-        return execution_seconds(found.measured.stats) < self.worth.long_seconds
-
     def _may_be_long(self, command: LaunchCommand, held: Sequence[Held]) -> bool:
         """Whether executing takes long if it grows with the square of the arguments' bytes."""
         before = self._executed.get(command.identity)
@@ -239,18 +236,24 @@ class LazyWork:
                 raise
             self._waits.add(command.identity)  # for programs after it
             return None
-        found = Counted(counts, self._engine.heap.bases() if anywhere else own, rough=tuning)
         if anywhere and not steering.isdisjoint(use.base for use in counts.uses if use.written.high):
             return None
-        if tuning:
-            return None if found.updates else found
-        if not found.touched.issuperset(use.base for use in counts.uses):
-            return None  # it was given addresses: what happens to storages behind them is not seen from here
-        if anywhere and not counts.stores_known:
-            return None
-        if self.purpose == "script" and (found.updates or self._is_short(found)):
-            return None  # what one that updates reads of memory that nothing wrote cannot be told later
-        return found
+        found = Counted(counts, self._engine.heap.bases() if anywhere else own, rough=tuning)
+        return found if self._may_wait(found, anywhere) else None
+
+    def _may_wait(self, found: Counted, anywhere: bool) -> bool:
+        """Whether nothing is lost if a launch with these counts is not carried out now. ``anywhere``: it takes pointers
+        from memory."""
+        if self.purpose == "tuning":
+            return not found.updates
+        if not found.touched.issuperset(use.base for use in found.measured.uses):
+            return False  # it was given addresses: what happens to storages behind them is not seen from here
+        if anywhere and not found.measured.stores_known:
+            return False
+        if self.purpose == "benchmark":
+            return True
+        # what one that updates reads of memory that nothing wrote cannot be told later
+        return not found.updates and execution_seconds(found.measured.stats) >= self.worth.long_seconds
 
     def _may_copy(self, command: LaunchCommand, held: Sequence[Held], steering: frozenset[int], anywhere: bool) -> bool:
         """Whether a kernel whose programs tell each other where to go may be counted, on copies of what they tell."""
@@ -274,7 +277,7 @@ class LazyWork:
             needed = any(not one.touched.isdisjoint(bases) for one in self._postponed)
             made = None if needed else self._drawn(rule, args, kwargs)
         elif self.purpose == "benchmark" or any(not one.written.isdisjoint(bases) for one in self._postponed):
-            made = _results(rule, args, kwargs) if self._may_wait(rule, inputs) else None
+            made = _results(rule, args, kwargs) if self._is_worth(rule, inputs) else None
         else:
             made = None
         if made is None:
@@ -294,7 +297,7 @@ class LazyWork:
         self._postpone(_Postponed(carry_out, bases | written, written))
         return tuple(made) if len(made) > 1 else made[0]
 
-    def _may_wait(self, rule: OperatorRule, inputs: Sequence[Held]) -> bool:
+    def _is_worth(self, rule: OperatorRule, inputs: Sequence[Held]) -> bool:
         return not (
             rule.allocates
             or rule.base in FREE_OPERATORS
