@@ -294,3 +294,18 @@ def test_whatever_is_left_in_a_folder_is_removed(tmp_path):
     remove_tree(str(tree))
     remove_tree(str(tmp_path / "none"))
     assert not tree.exists() and (kept / "file").read_text() == "still here"
+
+
+def test_a_sibling_is_its_makers_parents_child():
+    script = """
+import os
+from drkernel.gym.sandbox import linux
+if os.fork() == 0:
+    if linux.fork_sibling() == 0:
+        os._exit(7 if os.getppid() == int(os.environ["TOP"]) else 8)
+    os._exit(0)
+print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)))
+"""
+    script = "import os; os.environ['TOP'] = str(os.getpid())" + script
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[0, 7]\n", done.stderr

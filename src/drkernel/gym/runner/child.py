@@ -11,10 +11,9 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
@@ -22,7 +21,6 @@ from drkernel.gym.sandbox import linux
 if TYPE_CHECKING:
     from drkernel.gym.device import Device
 
-ADOPTION_SECONDS = 10.0
 PASSED = {
     "LD_LIBRARY_PATH": "libcuda.so.1 or the toolkit's libraries are outside of the loader's own folders",
     "CUDA_HOME": "load_inline and torch.compile look for nvcc and the headers there",
@@ -47,17 +45,15 @@ def fork(
     output: int | None,
     how: sandbox.Confinement | None,
     surroundings: sandbox.Surroundings,
-    *,
-    parent: int | None = None,
+    forked: Callable[[], int] = os.fork,
 ) -> int:
     """Fork a child that runs ``main(layers, missing)`` with ``fds`` as 3, 4, ...; returns its pid.
 
     ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays. ``how``: its
-    confinement; None for a judge, which ends with its parent and has no other bounds. ``parent``: the process whose
-    child it will be when this one ends, which the child waits for.
+    confinement; None for a judge, which ends with its parent and has no other bounds. ``forked``: forks, and says whose
+    child it is.
     """
-    forker = os.getpid()
-    pid = os.fork()
+    pid = forked()
     if pid:
         return pid
     status = FAILED
@@ -66,8 +62,6 @@ def fork(
         for name in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_DFL)
         os.setsid()
-        if parent is not None:
-            _wait_for_parent(parent, forker)
         if how is None:
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             linux.prctl(linux.PR_SET_DUMPABLE, 0)  # its secrets are not for runners of the same user
@@ -85,15 +79,6 @@ def fork(
         sys.stderr.flush()
     finally:
         os._exit(status)
-
-
-def _wait_for_parent(pid: int, forker: int) -> None:
-    """Wait until ``forker``, which forked this process, has ended and ``pid`` is the parent; raise if it is another."""
-    deadline = time.monotonic() + ADOPTION_SECONDS
-    while (parent := os.getppid()) != pid:
-        if parent != forker or time.monotonic() > deadline:
-            raise OSError(f"process {pid} does not take over what was forked for it")
-        time.sleep(0.0002)
 
 
 def fork_runner(
@@ -156,8 +141,8 @@ def _enter(scratch: str, path: str, *, gpu: bool) -> None:
     os.chdir(scratch)
 
 
-def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) -> Main:
-    """Run as the device, on the judge's side, with descriptors 3 (host) and 4 (control).
+def device_main(gpu: str, card: dict[str, Any] | None, memory_bytes: int, budget_bytes: int | None) -> Main:
+    """Run as the device, on the judge's side, with descriptors 3 (host) and 4 (control). ``card``: a user's own GPU.
 
     With ``budget_bytes`` it has no data: its memory is addresses only, and this many bytes may be used for small
     contents.
@@ -166,7 +151,9 @@ def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) ->
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.gpu.datafree.records import DataFree
         from drkernel.sim.process.device_server import serve_device
+        from drkernel.sim.spec import learn_card
 
+        learn_card(card)
         host, control = socket.socket(fileno=3), socket.socket(fileno=4)
         data_free = None if budget_bytes is None else DataFree()
         serve_device(

@@ -4,7 +4,7 @@ A forked process has its parent's address layout. If devices and judges were for
 forked from, a candidate that found a hole in one of them would know where everything is. The nursery is started by
 exec, so that the kernel lays it out anew; it imports what they need, once, and forks when the zygote requests one.
 
-What it forks is forked twice, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
+What it forks is the zygote's child, which watches, ends and reaps it.
 """
 
 import gc
@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import landlock, linux
@@ -119,8 +119,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
     """Run the nursery until the zygote is gone."""
     gc.disable()  # it would walk what is imported many times: a fifth of the start
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    zygote = config["zygote"]
-    if os.getppid() != zygote:
+    if os.getppid() != config["zygote"]:
         return
     surroundings = sandbox.Surroundings(**config["surroundings"])
     if config["rules"]:
@@ -135,7 +134,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
         if not data:
             return
         try:
-            _tell(control, {"pid": _fork_twice(json.loads(data), fds, zygote, surroundings)})
+            _tell(control, {"pid": _fork(json.loads(data), fds, surroundings)})
         except Exception as error:  # whatever it is, the next device may do
             _tell(control, {"failed": f"{type(error).__name__}: {error}"})
         finally:
@@ -148,38 +147,14 @@ def _tell(control: socket.socket, message: dict[str, Any]) -> None:
     control.send(json.dumps(message).encode())
 
 
-def _fork_twice(message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings) -> int:
-    """Fork a process that forks the device or judge and ends; returns the latter's pid."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _fork_and_end(message, fds, zygote, surroundings, write)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        told = pipe.read(64)
-    os.waitpid(pid, 0)
-    if not told:
-        raise OSError("fork failed")
-    return int(told)
-
-
-def _fork_and_end(
-    message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings, tell: int
-) -> NoReturn:
-    try:
-        if "entry" in message:
-            *own, errors = fds
-            judge = importlib.import_module(message["entry"])  # of a floor above this one
-            pid = child.fork(lambda *_: judge.serve(3, 4), own, errors, None, surroundings, parent=zygote)
-        else:
-            from drkernel.sim.spec import learn_card
-
-            learn_card(message["card"])
-            limits = sandbox.RunnerLimits(**message["limits"])
-            in_use = processes.address_space(os.getpid())
-            how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
-            main = child.device_main(message["gpu"], message["memory_bytes"], message["budget_bytes"])
-            pid = child.fork(main, fds, None, how, surroundings, parent=zygote)
-        os.write(tell, str(pid).encode())
-    finally:
-        os._exit(0)
+def _fork(message: dict[str, Any], fds: list[int], surroundings: sandbox.Surroundings) -> int:
+    """Fork the device or judge that was asked for, as the zygote's child; returns its pid."""
+    if "entry" in message:
+        *own, errors = fds
+        entry = message["entry"]  # of a floor above this one
+        serve: child.Main = lambda *_: importlib.import_module(entry).serve(3, 4)  # noqa: E731
+        return child.fork(serve, own, errors, None, surroundings, linux.fork_sibling)
+    limits, in_use = sandbox.RunnerLimits(**message["limits"]), processes.address_space(os.getpid())
+    how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
+    main = child.device_main(message["gpu"], message["card"], message["memory_bytes"], message["budget_bytes"])
+    return child.fork(main, fds, None, how, surroundings, linux.fork_sibling)

@@ -26,6 +26,7 @@ CLONE_NEWIPC = 0x0800_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
+_CLONE_PARENT = 0x8000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
@@ -42,8 +43,8 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _NUMBERS = {
-    "x86_64": {"capset": 126, "close_range": 436, "seccomp": 317, "capget": 125},
-    "aarch64": {"capset": 91, "close_range": 436, "seccomp": 277, "capget": 90},
+    "x86_64": {"clone": 56, "capset": 126, "close_range": 436, "seccomp": 317, "capget": 125},
+    "aarch64": {"clone": 220, "capset": 91, "close_range": 436, "seccomp": 277, "capget": 90},
 }
 
 
@@ -96,6 +97,23 @@ def bound(command: Sequence[str]) -> list[str]:
     """``command`` as one that gets SIGTERM when the thread that starts it ends, whatever ended it: ``kill -9`` of a
     trainer leaves no server behind."""
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), str(int(signal.SIGTERM)), *command]
+
+
+def fork_sibling() -> int:
+    """``os.fork`` whose child is a child of this process's parent, which alone is told of its end.
+
+    For a process of one thread: handlers of ``pthread_atfork`` are not run.
+    """
+    python = ctypes.PyDLL(None, use_errno=True)  # as in os.fork, no other thread of Python's may run meanwhile
+    python.PyOS_BeforeFork()
+    pid: int = python.syscall(*map(ctypes.c_long, (number("clone"), _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise _error("clone")
+    return pid
 
 
 def unshare(flags: int) -> None:
