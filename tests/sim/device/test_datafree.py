@@ -138,6 +138,22 @@ def test_contents_go_when_they_are_written_over(dev: Any) -> None:
     assert len(dev.engine.counters.dependences) == 1  # the same sentence twice
 
 
+@triton.jit
+def far_kernel(place, x, BLOCK: tl.constexpr):
+    tl.store(x + tl.load(place) + tl.arange(0, BLOCK) + 1_000_000_000, 0.0)
+
+
+def test_what_lies_outside_by_a_made_up_address_is_no_fault(dev: Any) -> None:
+    """Of a kernel that takes addresses from memory without contents; one that takes none has its fault."""
+    large, x = torch.randn(1 << 20, 64, device="cuda").int(), torch.zeros(64, device="cuda")
+    with pytest.raises(DependsOnData, match="decides an address"):
+        far_kernel[(1,)](large, x, BLOCK=64)
+    assert not dev.findings and [each.kind for each in dev.engine.counters.dependences] == ["steering"]
+    x.sum().item()  # the device goes on
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        far_kernel[(1,)](torch.zeros(1, device="cuda", dtype=torch.int32), x, BLOCK=64)
+
+
 def test_a_caller_may_refuse_reads() -> None:
     settings = DataFree(on_read="refuse", contents_bytes=0, operator_bytes=0)
     with sim.device("h100", data_free=settings), pytest.raises(DependsOnData, match="the host reads"):

@@ -97,6 +97,14 @@ class LaunchRecord:
 LaunchKey = tuple[str, tuple[int, int, int], int, int, tuple[tuple[str, str], ...]]
 
 
+ILLEGAL = {
+    "out_of_bounds": "an illegal memory access was encountered",
+    "use_after_free": "an illegal memory access was encountered",
+    "misaligned": "misaligned address",
+}
+"""finding -> what a GPU calls it"""
+
+
 def launch_key(launch: LaunchRecord | LaunchCommand) -> LaunchKey:
     """Equal for launches of one kernel with the same grid, warps, stages and constexprs."""
     constexprs = tuple(sorted(launch.constexprs.items()))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drkernel.sim.gpu.datafree.records import DataDependence
+from drkernel.sim.gpu.accounts import ILLEGAL
+from drkernel.sim.gpu.datafree.records import DataDependence, DependsOnData
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.target.shared_memory import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
@@ -114,7 +115,10 @@ class LaunchCounter:
         self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None, settings: SampleSettings,
         bound: float, *, rough: bool,
     ) -> Counted:  # fmt: skip
-        """Count one launch without data, and note what it lacks. What it writes has no contents any more."""
+        """Count one launch without data, and note what it lacks. What it writes has no contents any more.
+
+        Raises :class:`DependsOnData` where what it lacks led it to where no storage is.
+        """
         heap, skeleton = self._engine.heap, skeleton_of(command.ttir, command.name)
         named = given_to(skeleton, command, held)
         missing = _dependences(command.name, skeleton, named, {one.base for one in held if not heap.has_contents(one)})
@@ -126,6 +130,8 @@ class LaunchCounter:
             missing.append(_steered(command.name, nowhere, "an address that it got from memory"))
         for dependence in missing:
             self._engine.counters.missed(dependence)
+        if missing and any(finding.kind in ILLEGAL for finding in found.result.findings):
+            raise DependsOnData(missing[0].message)  # no fault of the kernel's: its addresses were made up
         for base in set(found.result.written) - _kept(skeleton, named):
             heap.forget(base)
         return found

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost.operators import in_order, read_only
-from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
+from drkernel.sim.gpu.accounts import ILLEGAL, Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.counting import Counted, plain_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
@@ -48,12 +48,6 @@ from ttir_executor.order import IN_ORDER, Order, draw_order
 
 __all__ = ["Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
-ILLEGAL = {
-    "out_of_bounds": "an illegal memory access was encountered",
-    "use_after_free": "an illegal memory access was encountered",
-    "misaligned": "misaligned address",
-}
-"""finding -> what a GPU calls it"""
 
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
