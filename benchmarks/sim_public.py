@@ -111,6 +111,9 @@ SUITES = (
     Suite("lmdeploy", "lmdeploy", ("tests/pytorch/kernel",), "."),
     Suite("lightllm", "lightllm", ("unit_tests/common", "unit_tests/models", "unit_tests/utils"), "."),
     Suite("torchao", "torchao", ("test/prototype", "test/hqq"), ".", triton=True),
+    Suite("scattermoe", "scattermoe/kernels", ("tests",), "."),
+    Suite("megablocks", "megablocks/backend", ("tests/ops",), ".", ("-o", "addopts=", "-o", "python_files=*_test.py")),
+    Suite("attention-gym", "attn_gym", ("test",), "."),
 )
 
 

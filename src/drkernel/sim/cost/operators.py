@@ -233,6 +233,8 @@ UNPRICED: dict[str, str] = {
     **_names(
         """_trilinear affine_grid_generator allclose block_diag histogram embedding_renorm renorm
         repeat_interleave linalg_ldl_factor_ex linalg_ldl_solve ormqr segment_reduce to_padded_tensor
+        _ctc_loss_backward _cdist_backward _pdist_backward _embedding_bag_backward _segment_reduce_backward
+        _embedding_bag_per_sample_weights_backward
         _amp_update_scale normal_functional rrelu_with_noise_functional nonzero_static hash_tensor
         matmul_backward linear_backward fractional_max_pool2d fractional_max_pool2d_backward
         fractional_max_pool3d fractional_max_pool3d_backward max_pool2d_backward slow_conv3d_forward slow_conv_dilated2d

@@ -142,11 +142,6 @@ def _gradient_grid(args: Sequence[Any], options: dict[str, Any]) -> None:
     need(args[3] in (0, 1, 2) and args[4] in (0, 1, 2), "no such mode")
 
 
-def _first_two(args: Sequence[Any], options: dict[str, Any]) -> None:
-    """``(grad, output, ...)``"""
-    same_shape(*args[:2])
-
-
 def _rows(args: Sequence[Any], options: dict[str, Any]) -> None:
     """``(grad, indices, ...)``: a row of the gradient for each index."""
     grad, indices = args[:2]
@@ -188,6 +183,42 @@ def _points(args: Sequence[Any], options: dict[str, Any]) -> None:
     need(args[0].dim() == 2, "distances are between the rows of a matrix")
 
 
+def _pairs(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(grad, self, p, distances)``"""
+    grad, x, _, distances = args
+    _points(args[1:], options)
+    need(list(grad.shape) == [len(x) * (len(x) - 1) // 2], "the gradient has a number for each pair of rows")
+    same_shape(grad, distances)
+
+
+def _distances(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(grad, x1, x2, p, distances)``, distances (..., rows of x1, rows of x2)."""
+    grad, x, y, _, distances = args
+    need(min(x.dim(), y.dim()) >= 2 and x.shape[-1] == y.shape[-1], "distances are between rows of one length")
+    shape = (*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-2])
+    need(grad.shape == shape and distances.shape == shape, "the gradient has a number for each pair of rows")
+
+
+def _alignments(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(grad, log_probs, targets, input lengths, target lengths, losses, alphas, blank, zero_infinity)``"""
+    grad, probabilities, _, _, lengths, losses, alphas = args[:7]
+    need(probabilities.dim() == 3, "log_probs has steps, samples and classes")
+    steps, batch, _ = probabilities.shape
+    need(grad.shape == losses.shape == (batch,), "the gradient has a number for each sample")
+    longest = max(torch.as_tensor(lengths).tolist(), default=0)
+    need(alphas.shape == (batch, steps, 2 * longest + 1), "there is an alpha for each sample, step and label")
+
+
+def _segments_backward(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(grad, output, data, reduce, *, lengths, axis)``: segments along ``axis`` of ``data``."""
+    grad, output, data = args[:3]
+    _segments(list(args), options)
+    lengths, axis = options["lengths"], options.get("axis", 0)
+    need(lengths is not None and axis == lengths.dim() - 1 < data.dim(), "there must be lengths, up to their axis")
+    need(lengths.shape[:-1] == data.shape[:axis], "the lengths do not fit the data")
+    need(grad.shape == output.shape == (*lengths.shape, *data.shape[axis + 1 :]), "the gradient does not fit")
+
+
 _aten = torch.ops.aten
 GRADIENTS: dict[str, Check] = {
     **dict.fromkeys(names("_upsample_bilinear2d_aa _upsample_bicubic2d_aa"), _resampling),
@@ -211,8 +242,7 @@ GRADIENTS: dict[str, Check] = {
     **dict.fromkeys(names("adaptive_avg_pool3d_backward _adaptive_avg_pool3d_backward"), _adaptive(3)),
     "adaptive_max_pool2d_backward": _adaptive(2),
     "adaptive_max_pool3d_backward": _adaptive(3),
-    "fractional_max_pool2d_backward": _fractional(2),
-    "fractional_max_pool3d_backward": _fractional(3),
+    **{f"fractional_max_pool{n}d_backward": _fractional(n) for n in (2, 3)},
     **{
         f"{name}_backward": _upsampling(int(re.sub(r"\D", "", name)))
         for name in names(
@@ -223,14 +253,16 @@ GRADIENTS: dict[str, Check] = {
             """
         )
     },
-    "grid_sampler_2d_backward": _gradient_grid,
-    "grid_sampler_3d_backward": _gradient_grid,
-    "_softmax_backward_data": _first_two,
-    "_log_softmax_backward_data": _first_two,
+    **dict.fromkeys(names("grid_sampler_2d_backward grid_sampler_3d_backward"), _gradient_grid),
+    **{f"{name}_backward_data": lambda args, _: same_shape(*args[:2]) for name in ("_softmax", "_log_softmax")},
     "embedding_dense_backward": _rows,
     "multilabel_margin_loss_backward": _labels,
     "multi_margin_loss_backward": _margins,
     "_pdist_forward": _points,
+    "_pdist_backward": _pairs,
+    "_cdist_backward": _distances,
+    "_ctc_loss_backward": _alignments,
+    "_segment_reduce_backward": _segments_backward,
     **{
         f"{name}_backward": _elementwise
         for name in names(
@@ -468,29 +500,19 @@ def _recurrent(kind: str) -> Callable[[list[Any], dict], None]:
     return check
 
 
-def _fourier(args: list[Any], options: dict[str, Any]) -> None:
-    x, dims, normalization = args[:3]
-    need(bool(dims) and len(set(dims)) == len(dims), "dims must differ")
-    need(all(0 <= dim < x.dim() for dim in dims), "a dim is out of range")  # counted from the front, here
-    need(normalization in (0, 1, 2), "no such normalization")
-    need(x.dtype not in (torch.float16, torch.bfloat16), "no transform of that dtype")
-    need(all(x.shape[dim] > 0 for dim in dims), "a transform needs elements")
+def _fourier(kind: str) -> Callable[[list[Any], dict], None]:
+    def check(args: list[Any], options: dict[str, Any]) -> None:
+        x, dims, normalization, last = args
+        need(bool(dims) and len(set(dims)) == len(dims), "dims must differ")
+        need(all(0 <= dim < x.dim() for dim in dims), "a dim is out of range")  # counted from the front, here
+        need(normalization in (0, 1, 2), "no such normalization")
+        need(x.dtype not in (torch.float16, torch.bfloat16), "no transform of that dtype")
+        need(all(x.shape[dim] > 0 for dim in dims), "a transform needs elements")
+        need(x.is_floating_point() if kind == "_fft_r2c" else x.is_complex(), "the input must be real, or complex")
+        whole = kind != "_fft_c2r" or (last >= 1 and x.shape[dims[-1]] == last // 2 + 1)
+        need(whole, "last_dim_size does not fit the input")
 
-
-def _fourier_to_real(args: list[Any], options: dict[str, Any]) -> None:
-    _fourier(args, options)
-    x, dims, _, last = args
-    need(x.is_complex() and last >= 1 and x.shape[dims[-1]] == last // 2 + 1, "last_dim_size does not fit the input")
-
-
-def _fourier_to_complex(args: list[Any], options: dict[str, Any]) -> None:
-    _fourier(args, options)
-    need(args[0].is_floating_point(), "the input must be real")
-
-
-def _fourier_complex(args: list[Any], options: dict[str, Any]) -> None:
-    _fourier(args, options)
-    need(args[0].is_complex(), "the input must be complex")
+    return check
 
 
 # ---- the rest
@@ -503,6 +525,23 @@ def _bags(args: list[Any], options: dict[str, Any]) -> None:
     need(offsets.numel() >= 1, "there must be an offset")
     if scale is not None:
         need(scale.shape == indices.shape and scale.dtype == weight.dtype, "per_sample_weights do not fit")
+
+
+def _bags_backward(args: list[Any], options: dict[str, Any]) -> None:
+    """``(grad, indices, offsets, bag of each index, sizes of bags, greatest, rows, _, mode, sparse, scale)``"""
+    grad, indices, offsets, bags, sizes, greatest, rows, _, mode, sparse, scale = args[:11]
+    _bags([grad, indices, offsets, None, mode, sparse, scale], options)
+    need(sizes.shape == grad.shape[:1] and rows >= 0, "the gradient has a row for each bag")
+    need(mode == 2 or bags.numel() in (0, indices.numel()), "each index is in one bag")
+    need(mode != 2 or greatest.shape == grad.shape, "each number of a bag comes from one row")
+
+
+def _bag_scales_backward(args: list[Any], options: dict[str, Any]) -> None:
+    """``(grad, weight, indices, offsets, bag of each index, mode)``"""
+    grad, weight, indices, offsets, bags, mode = args[:6]
+    _bags([weight, indices, offsets, None, mode, False, None], options)
+    need(grad.dim() == 2 and grad.shape[1] == weight.shape[1], "the gradient has a row for each bag")
+    need(bags.numel() in (0, indices.numel()), "each index is in one bag")
 
 
 def _segments(args: list[Any], options: dict[str, Any]) -> None:
@@ -526,14 +565,6 @@ def _fused_step(args: list[Any], options: dict[str, Any]) -> None:
         need(len(forms) == 1, "the states of a parameter must have its dtype and strides")
     given = [number for number in numbers if isinstance(number, torch.Tensor)]
     need(all(x.numel() == 1 and x.dtype == torch.float32 for x in given), "steps and scales are numbers of fp32")
-
-
-def _noise(args: list[Any], options: dict[str, Any]) -> None:
-    same_shape(args[0], args[1], options.get("out"))
-
-
-def _log_sigmoid_backward(args: list[Any], options: dict[str, Any]) -> None:
-    same_shape(*args)
 
 
 def _grid(args: list[Any], options: dict[str, Any]) -> None:
@@ -567,14 +598,14 @@ _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     **{kind: _recurrent(kind) for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
-    "_fft_r2c": _fourier_to_complex,
-    "_fft_c2c": _fourier_complex,
-    "_fft_c2r": _fourier_to_real,
+    **{kind: _fourier(kind) for kind in ("_fft_r2c", "_fft_c2c", "_fft_c2r")},
     **dict.fromkeys(names("_embedding_bag _embedding_bag_forward_only"), _bags),
+    "_embedding_bag_backward": _bags_backward,
+    "_embedding_bag_per_sample_weights_backward": _bag_scales_backward,
     "segment_reduce": _segments,
     **dict.fromkeys(names("_fused_adam _fused_adamw _fused_sgd"), _fused_step),
-    "rrelu_with_noise": _noise,
-    "log_sigmoid_backward": _log_sigmoid_backward,
+    "rrelu_with_noise": lambda args, options: same_shape(args[0], args[1], options.get("out")),
+    "log_sigmoid_backward": lambda args, options: same_shape(*args),
     **dict.fromkeys(names("grid_sampler_2d grid_sampler_3d"), _grid),
     **dict.fromkeys(names("linalg_lu_solve lu_unpack"), _factors),
 }

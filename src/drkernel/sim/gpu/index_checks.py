@@ -164,11 +164,34 @@ def _sorter(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
 
 
 def _bags(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
-    indices, offsets = args[1], args[2]
-    yield indices, 0, _size(args[0], 0) - 1, None
+    return _bagged(args[1], args[2], _size(args[0], 0))
+
+
+def _bagged(indices: torch.Tensor, offsets: torch.Tensor, rows: int) -> Iterator[Bound]:
+    yield indices, 0, rows - 1, None
     yield offsets, 0, indices.numel(), None
     if offsets.numel() and (int(offsets.reshape(-1)[0]) != 0 or bool((offsets.diff() < 0).any())):
         raise DeviceAssert("CUDA error: device-side assert triggered\noffsets must begin at 0 and not decrease")
+
+
+def _bags_backward(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    """``(grad, indices, offsets, bag of each index, sizes of bags, greatest, rows, ...)``"""
+    grad, indices, offsets, bags, _, greatest, rows = args[:7]
+    yield from _bagged(indices, offsets, rows)
+    yield bags, 0, len(grad) - 1, None
+    yield offsets[len(grad) :], indices.numel(), indices.numel(), None
+    yield greatest, -1, rows - 1, None
+
+
+def _bag_scales_backward(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    grad, weight, indices, offsets, bags = args[:5]
+    return _bags_backward((grad, indices, offsets, bags, None, None, len(weight)), options)
+
+
+def _segments(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    lengths, size = options["lengths"], args[2].shape[options.get("axis", 0)]
+    yield lengths, 0, size, None
+    yield lengths.sum(-1), size, size, None
 
 
 def _repeats(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
@@ -264,6 +287,10 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     "searchsorted": _sorter,
     "repeat_interleave": _repeats,
     "_ctc_loss": _ctc,
+    "_ctc_loss_backward": lambda args, options: _ctc((*args[1:5], args[7]), options),
+    "_embedding_bag_backward": _bags_backward,
+    "_embedding_bag_per_sample_weights_backward": _bag_scales_backward,
+    "_segment_reduce_backward": _segments,
     "bincount": _counts,
     **dict.fromkeys(names("lcm gcd"), _multiples),
     **dict.fromkeys(names("div floor_divide fmod remainder"), _divided),

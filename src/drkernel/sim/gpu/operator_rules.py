@@ -43,8 +43,9 @@ HALVES = (torch.float16, torch.bfloat16)
 IN_FLOAT32 = names(
     """
     _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
-    _addmm_activation _convolution _embedding_bag _embedding_bag_forward_only _log_softmax _log_softmax_backward_data
-    _safe_softmax _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
+    _addmm_activation _convolution _embedding_bag _embedding_bag_backward _embedding_bag_forward_only
+    _embedding_bag_per_sample_weights_backward _log_softmax _log_softmax_backward_data _safe_softmax
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
     _softmax_backward_data _trilinear _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
     _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward
     _upsample_nearest_exact3d_backward adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
@@ -52,18 +53,18 @@ IN_FLOAT32 = names(
     baddbmm binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits bmm col2im conv_tbc
     convolution convolution_backward cumprod dot embedding_dense_backward fractional_max_pool2d_backward
     fractional_max_pool3d_backward glu_backward grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d
-    grid_sampler_3d_backward huber_loss huber_loss_backward index_reduce ldexp linalg_cross linear
-    log_sigmoid_backward logit logit_backward logsumexp max_pool2d_with_indices_backward
-    max_pool3d_with_indices_backward mm mse_loss mse_loss_backward multi_margin_loss multi_margin_loss_backward
-    multilabel_margin_loss_backward multilabel_margin_loss_forward mv mvlgamma nll_loss2d_backward nll_loss2d_forward
-    nll_loss_backward nll_loss_forward polygamma pow prod reflection_pad1d_backward reflection_pad2d_backward
-    reflection_pad3d_backward renorm replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
-    scatter_reduce sigmoid_backward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d
-    slow_conv_transpose3d smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward
-    softplus_backward special_entr special_i0e special_xlog1py tanh_backward unfold_backward upsample_bicubic2d
-    upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
-    upsample_linear1d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
-    upsample_trilinear3d upsample_trilinear3d_backward vdot xlogy
+    grid_sampler_3d_backward huber_loss huber_loss_backward index_reduce ldexp linalg_cross linear log_sigmoid_backward
+    logit logit_backward logsumexp max_pool2d_with_indices_backward max_pool3d_with_indices_backward mm mse_loss
+    mse_loss_backward multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward
+    multilabel_margin_loss_forward mv mvlgamma nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward
+    polygamma pow prod reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward renorm
+    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward scatter_reduce sigmoid_backward
+    slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d smooth_l1_loss
+    smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward softplus_backward special_entr special_i0e
+    special_xlog1py tanh_backward unfold_backward upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d
+    upsample_bilinear2d_backward upsample_linear1d upsample_linear1d_backward upsample_nearest1d_backward
+    upsample_nearest2d_backward upsample_nearest3d_backward upsample_trilinear3d upsample_trilinear3d_backward vdot
+    xlogy
     """
 )
 """Operators, without the underscore of their in-place forms, whose halves go by way of fp32."""

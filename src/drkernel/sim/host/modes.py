@@ -124,6 +124,9 @@ class OperatorMode(TorchDispatchMode):
         if func is torch.ops.aten.allclose.default:
             with self:
                 return _allclose(*args, **kwargs)
+        if func is torch.ops.aten._pack_padded_sequence.default:  # lengths and the sizes of batches stay on the host
+            with self:
+                return func._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
         if (kernel := _host_kernel(func)) is not None:
             args, kwargs = [told(value) for value in args], {key: told(value) for key, value in kwargs.items()}
             with DeviceArgumentMode(self.link), self:
@@ -187,9 +190,10 @@ class DeviceArgumentMode(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(func, args, dict(kwargs or {}))
-        if func is torch.Tensor.backward:
-            with self:  # host code that runs during the backward pass names the GPU too
-                return _backward(*args, **(kwargs or {}))
+        inside = _INSIDE.get(func)
+        if inside is not None:
+            with self:
+                return inside(*args, **(kwargs or {}))
         if not kwargs:
             return func(*args)
         kwargs = dict(kwargs)
@@ -428,6 +432,16 @@ def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
 
     return handler
 
+
+def _unravel_index(indices: torch.Tensor, shape: Any) -> tuple[torch.Tensor, ...]:
+    return torch.functional._unravel_index(indices, shape).unbind(-1)
+
+
+_INSIDE: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.backward: _backward,
+    torch.unravel_index: _unravel_index,
+}
+"""Functions in which Python code names the GPU, too (that of the backward pass, for one) -> what runs in the mode."""
 
 _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.cuda: _cuda,
