@@ -3,12 +3,8 @@
     python benchmarks/verdicts_vs_gpu.py DIR... --rows rows.jsonl      # DIR: a clone of a repository below
     python benchmarks/verdicts_vs_gpu.py DIR... --rows rows.jsonl --page docs/results/verdicts_vs_gpu.md
 
-A DIR is a clone of adityakotha03/tritonLLM (KernelBench's rule with a tolerance of 0.01 on an A100; level 3 left out),
-of Alisehen/LLMKernel (0.001 on a card of Ada's generation; the fastest right answer to each problem), or of
-Prathmesh234/MultiTurnKernel-SFT (0.0001 on an H100; functions, called as their harness calls them).
-
-Left out: answers that a harness could not grade. An interrupted run goes on. The section "Reading" of an existing page
-is written by hand and kept.
+A DIR is a clone of a repository that the page names; level 3 is left out, and what a harness could not grade. Functions
+are called as there. An interrupted run goes on. The page's section "Reading" is kept.
 """
 
 from __future__ import annotations
@@ -81,13 +77,13 @@ PAGE = """# Verdicts against those of cards
 Does a verdict without a GPU agree with one from a GPU? **{headline}**
 
 `python benchmarks/verdicts_vs_gpu.py DIR... --rows rows.jsonl`, {date}, {machine}: {count} Triton answers of language
-models from three public repositories (`DIR`: clones), whose authors ran them on cards:
+models from four public repositories (`DIR`: clones), whose authors ran them on cards:
 [tritonLLM](https://github.com/adityakotha03/tritonLLM) (A100, KernelBench's rule with a tolerance of 0.01; here
 `sim:a100`), [LLMKernel](https://github.com/Alisehen/LLMKernel) (a card of Ada's generation with 24 GB, tolerance 0.001,
-the fastest right answer to each problem; here `sim:h100`) and
-[MultiTurnKernel-SFT](https://github.com/Prathmesh234/MultiTurnKernel-SFT) (H100, tolerance 0.0001). What is wrong as
-fp32 is graded again as TF32, then as bf16, then as TF32 on the task's own draws of inputs alone. *Fails*: does not
-compile or run, or not in 60 s; the A100's table calls it incorrect where only a call fails.
+the fastest right answer to each problem; here `sim:h100`), [Distant22](https://github.com/Distant22/KernelBench) (an
+agent's, V100; here `sim:a100`) and [MultiTurnKernel-SFT](https://github.com/Prathmesh234/MultiTurnKernel-SFT) (H100,
+tolerance 0.0001). What is wrong as fp32 is graded again as TF32, then as bf16, then as TF32 on the task's own draws of
+inputs alone. *Fails*: does not compile or run, or not in 60 s; the A100's table calls it incorrect where a call fails.
 
 {table}
 
@@ -116,7 +112,7 @@ class Answer:
 def answers(directory: Path, written: Path) -> list[Answer]:
     """Every answer of a clone, those that were right there first. ``written``: a folder for those that are wrapped."""
     readers = {"output": of_tables, "results/level1": right_answers, "sft-reasoning": of_traces}
-    reader = next(read for mark, read in readers.items() if (directory / mark).is_dir())
+    reader = next((read for mark, read in readers.items() if (directory / mark).is_dir()), of_a_project)
     return sorted(reader(directory, written), key=lambda one: (GPU.index(one.gpu), one.name))
 
 
@@ -147,6 +143,17 @@ def right_answers(directory: Path, written: Path) -> Iterator[Answer]:
                 best = max(best, (told.get("score") or 0.0, source))
         if best[0] and reference.is_file():
             yield Answer(f"llmkernel/{level}/{problem}", reference, best[1], "correct", best[0], "sim:h100")
+
+
+def of_a_project(directory: Path, written: Path) -> Iterator[Answer]:
+    """Those of Distant22/KernelBench, all of them right there."""
+    project = directory / "finalProject_260531"
+    for row in json.loads((project / "results/eval_all_v100.json").read_text(encoding="utf-8")):
+        level = f"level{row['level']}"
+        reference, source = directory / "KernelBench" / level / row["ref_name"], project / "solutions" / level
+        if level in LEVELS and row["correct"]:
+            name = f"distant22/{level}/{reference.stem}"
+            yield Answer(name, reference, source / row["solution"], "correct", row["speedup_eager"], "sim:a100")
 
 
 def of_traces(directory: Path, written: Path) -> Iterator[Answer]:
@@ -188,14 +195,12 @@ def graded(answer: Answer, terms: str) -> dict[str, Any]:
     except TaskError as error:
         return {"status": "not decided", "why": str(error), "seconds": time.monotonic() - started}
     why = [finding.kind for finding in verdict.findings if finding.severity != "note"]
-    if verdict.correctness is not None and verdict.correctness.message:
-        why.append(verdict.correctness.message)
-    if verdict.error is not None:
-        why.append(f"{verdict.error.type}: {verdict.error.message}")
+    why += [verdict.correctness.message or ""] if verdict.correctness is not None else []
+    why += [f"{verdict.error.type}: {verdict.error.message}"] if verdict.error is not None else []
     untimed = [one.message for one in verdict.findings if one.kind in ("size_dependent", "data_dependent")]
     return {
         "status": verdict.status,
-        "why": "; ".join(why)[:300],
+        "why": "; ".join(filter(None, why))[:300],
         "untimed": "; ".join(untimed)[:300],
         "speedup": verdict.speedup.value if verdict.speedup is not None else None,
         "seconds": time.monotonic() - started,
@@ -208,10 +213,8 @@ def ours(row: dict[str, Any]) -> str:
     for terms in TERMS if status in AGAIN else ():
         if row.get(terms, {}).get("status") == "correct":
             return f"correct, {terms}"
-    if status in ("correct", "hack", "incorrect"):
-        return str(status)
-    decided = status in ("compile_error", "runtime_error", "timeout", "out_of_memory")
-    return "fails" if decided else "not decided"
+    fails = status in ("compile_error", "runtime_error", "timeout", "out_of_memory")
+    return str(status) if status in OURS else "fails" if fails else "not decided"
 
 
 def speedup_of(row: dict[str, Any]) -> float | None:
@@ -243,7 +246,8 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
         if not ours(row).startswith("correct"):
             others.append([f"`{row['answer']}`", ours(row), why(row)[:160]])
     agreement = []
-    for card, known in (("A100", "(?!llmkernel).*/level"), ("Ada", "llmkernel"), ("H100", ".*/kernelb")):
+    cards = {"A100": "(?!llm|dis).*/level", "Ada": "llm", "H100": ".*/kernelb", "V100, here A100": "dis"}
+    for card, known in cards.items():
         both = [row for row in right if re.match(known, row["answer"]) and ours(row).startswith("correct")]
         pairs = [(float(row["gpu_speedup"]), here) for row in both if (here := speedup_of(row)) is not None]
         found = spearman(*map(list, zip(*pairs, strict=True)))
@@ -273,8 +277,7 @@ def main() -> None:
     written = given.rows.with_suffix("")
     rows, found = kept_rows(given.rows), [one for folder in given.directory for one in answers(folder, written)]
     if given.page is not None:
-        names = {one.name for one in found}
-        rows = [row for row in rows if row["answer"] in names]
+        rows = [row for row in rows if row["answer"] in {one.name for one in found}]
         write_page(given.page, page(rows, given.page, given.machine))
         return
     known = {row["answer"] for row in rows}

@@ -131,8 +131,11 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
     found = [best]
     if best.changed and best.cost.over(limits) <= 1 and sized.operators <= MOST_OPERATORS:
         shortened = sorted(best.changed, key=lambda label: best.changed[label][1] / best.changed[label][0])
-        for label in shortened[:OTHERS]:
-            other = _Search(sized, limits, frozenset([label])).run()
+        groups = {label for label in best.changed if _is_of_groups(label)}  # as many channels to each, too
+        for whole in dict.fromkeys(
+            frozenset(kept) for label in shortened[:OTHERS] for kept in ([label], [label, *groups])
+        ):
+            other = _Search(sized, limits, whole).run()
             if other.cost.over(limits) <= 1 and all(other.changed != sizing.changed for sizing in found):
                 found.append(other)
         found += _thinner(sized, best)
@@ -284,7 +287,7 @@ class _Search:
 
     def _fewer_groups(self) -> None:
         """Cut groups of channels to at most 8, so that fewer channels still leave several per group."""
-        groups = [knob.label for knob in self.sized.knobs.values() if "group" in knob.label.lower()]
+        groups = [label for label in self.sized.knobs if _is_of_groups(label) and label not in self.whole]
         self._take({one: 8 for one in groups if self.values[one] > 8 and self.values[one] % 8 == 0}, always=True)
 
     def _take(self, sizes: dict[str, int], always: bool = False) -> bool:
@@ -307,6 +310,10 @@ class _Search:
         """Whether it is an axis of every input, small ones aside: a batch, not one side of a product."""
         elements = [value.numel() if hasattr(value, "numel") else 0 for value in self.sized.inputs]
         return {n for n, count in enumerate(elements) if 16 * count >= max(elements)} <= {n for n, _ in knob.axes}
+
+
+def _is_of_groups(label: str) -> bool:
+    return "group" in label.lower()
 
 
 def _is_choice(knob: Knob) -> bool:
