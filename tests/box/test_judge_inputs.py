@@ -74,6 +74,17 @@ def test_each_argument_must_be_left_as_the_reference_leaves_it(gym, candidate, w
         assert kinds(verdict)["mutated_input"] == "bug" and repr(wrong) in verdict.correctness.message
 
 
+def test_a_kernel_that_writes_an_argument_makes_the_answer(gym):
+    """The rest of it may be PyTorch's, or nothing at all; a copy of PyTorch's into it is a copy."""
+    for back in ("x * 2.0", "None"):
+        verdict = graded(
+            gym, f"state.mul_(0.5).add_(x); return {back}", f"axpy(state, x, state, 0.5); return {back}", **UPDATE
+        )
+        assert verdict.is_correct and verdict.coverage > 0 and verdict.speedup is not None, verdict
+    copied = "new = state * 0.5 + x; axpy(new, new, state, 0.0); return None"
+    assert "copy_kernel" in kinds(graded(gym, "state.mul_(0.5).add_(x); return None", copied, **UPDATE))
+
+
 def test_the_noise_of_an_output_does_not_excuse_an_argument(gym):
     large = {**UPDATE, "inputs": ", ".join(["torch.randn(512, 1024)"] * 3)}
     candidate = "axpy(state, x, state, 0.5){}; return axpy(x, other, torch.empty_like(x), 1.0) * 1e5"

@@ -13,6 +13,7 @@ large       deviation of at least 40 to 120, shifted, rising or falling along ev
 mixed       slices differ: zeros, ties, denormals, so faint that an eps decides, heavy tails, a shift of 4 to 8
             deviations, a factor; dealt out like cards, so that each occurs wherever there are slices enough, and
             what only one of them shows does not depend on luck
+huge, tiny  the largest beyond what half precision holds, the largest below its smallest normal number: a factor
 ==========  ========================================================================================
 
 Variants change only free inputs. Integers, booleans and constants stay (problem.py handles constant inputs); so do
@@ -33,9 +34,12 @@ from torch.utils._pytree import tree_map_only
 
 from drkernel.tasks.reference import Reference
 
-Variant = Literal["declared", "affine", "heavy", "large", "mixed"]
+Variant = Literal["declared", "affine", "heavy", "large", "mixed", "huge", "tiny"]
 Role = Literal["fixed", "simplex", "unit", "scale_only", "factor_only", "positive", "free"]
 VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large", "mixed")
+"""those that any candidate may meet; ``huge`` and ``tiny`` are for one that computes in a format of less range"""
+HUGE, TINY = 17, -22
+"""powers of two that the largest element is beyond: half precision ends at 2^16 and, with full precision, at 2^-14"""
 TREATMENTS = ("zeros", "ties", "tiny", "faint", "heavy", "shifted", "scaled")
 """Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
 nature."""
@@ -110,6 +114,10 @@ def vary(
         role, values = "free", (values - values.mean()) / values.std().clamp_min(1e-30)
     # drawn in a fixed order whatever the role, so that one input's role does not change another's draw
     first, second = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+    if variant in ("huge", "tiny"):
+        reach, most = math.log2(max(float(values.abs().max()), 1e-30)), math.ceil(4 * first)
+        by = max(0.0, HUGE + most - reach) if variant == "huge" else min(0.0, TINY - most - reach)
+        return tensor if role in ("simplex", "unit") else _like(values * 2.0 ** round(strength * by), tensor)
     if role in ("simplex", "unit"):
         power = math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
         values = values**power

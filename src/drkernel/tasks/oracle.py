@@ -192,8 +192,8 @@ class Oracle:
     kind: Literal["fp64", "declared"] = "fp64"
     """'declared' when the reference does not run in double; ``fallback`` gives the reason."""
     fallback: str | None = None
-    mutated: Mapping[int, ExpectedOutput] = field(default_factory=dict)
-    """Contents after the call of the argument tensors that the reference changes, by place."""
+    mutated: Mapping[int, Oracle] = field(default_factory=dict)
+    """The argument tensors that the reference changes, by place: each its one output."""
     shared: frozenset[Share] = frozenset()
     """Memory that the reference's outputs share."""
     mixed: bool = False
@@ -300,22 +300,27 @@ class OracleMaker:
         runs = zip(declared, exact, shaken, least, strict=True)
         outputs = tuple(expected_output(a, b, c, self.precision, spread) for a, b, c, spread in runs)
         count = len(outputs) - len(places)
-        mutated = dict(zip(places, outputs[count:], strict=True))
-        oracle = Oracle(outputs[:count], self.precision, "declared" if why else "fp64", why, mutated, shares)
-        if why is not None:
-            return oracle
-        oracle = replace(oracle, wider=lambda narrow, draw: self._wider(narrow, inputs, draw))
-        return replace(oracle, in_order=lambda: self._in_order(inputs), again=lambda: self(inputs, least_spreads))
+
+        def part(of: slice) -> Oracle:
+            oracle = Oracle(outputs[of], self.precision, "declared" if why else "fp64", why)
+            if why is not None:
+                return oracle
+            further = lambda narrow, draw: self._wider(narrow, inputs, places, of, draw)  # noqa: E731
+            return replace(oracle, wider=further, in_order=lambda: self._in_order(inputs, places)[of])
+
+        mutated = {place: part(slice(count + n, count + n + 1)) for n, place in enumerate(places)}
+        again = None if why else lambda: self(inputs, least_spreads)
+        return replace(part(slice(count)), mutated=mutated, shared=shares, again=again)
 
     def _shaken(self, inputs: Sequence[Any], places: list[int]) -> list[RawOutput]:
         moved = jittered_inputs(list(inputs), self._amount, torch.Generator().manual_seed(self._seed + 1))
         return _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
 
-    def _wider(self, oracle: Oracle, inputs: Sequence[Any], draw: int) -> Oracle:
+    def _wider(self, oracle: Oracle, inputs: Sequence[Any], places: list[int], of: slice, draw: int) -> Oracle:
         # jittered by as much as noise counts: just beyond the edge of a clamp the usual amount seldom shows any
         outputs, stretch = list(oracle.outputs), _RULES[self.precision].noise_factor
         further = OracleMaker(self._model, self.precision, self._seed + draw, stretch)
-        for place, leaf in enumerate(further._shaken(inputs, [])):
+        for place, leaf in enumerate(further._shaken(inputs, places)[of]):
             one = outputs[place]
             if one.noise is not None and one.stable is not None:
                 off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0).div_(stretch)
@@ -324,12 +329,16 @@ class OracleMaker:
                 outputs[place] = replace(one, noise=one.noise.maximum(off), stable=stable, regular=regular)
         return replace(oracle, outputs=tuple(outputs))
 
-    def _in_order(self, inputs: Sequence[Any]) -> list[RawOutput]:
-        try:
-            with torch.no_grad(), Reordered(in_order=True):
-                return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
-            return self.run(inputs)  # an operator called in a way that has no other order here
+    def _in_order(self, inputs: Sequence[Any], places: list[int]) -> list[RawOutput]:
+        with torch.no_grad():
+            try:
+                given = cloned(list(inputs))
+                with Reordered(in_order=True):
+                    outputs = flatten_outputs(self._declared.fresh()(*given))
+            except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
+                given = cloned(list(inputs))  # an operator called in a way that has no other order here
+                outputs = flatten_outputs(self._declared.fresh()(*given))
+        return outputs + [given[place] for place in places]
 
 
 def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: PromoteToDouble) -> list[RawOutput]:

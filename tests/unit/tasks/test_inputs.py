@@ -429,3 +429,15 @@ def test_what_a_reference_divides_by_is_left_out_before_the_variant_is_weakened(
     source = SOURCE.format(body="x / x.norm(dim=1, keepdim=True)").replace("torch.rand(", "torch.randn(")
     call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(seed, "mixed")
     assert call.strength == 1.0 and call.without == ("zeros", "tiny")
+
+
+def test_huge_and_tiny_inputs_lie_beyond_half_precision_and_keep_their_digits():
+    values = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    for seed in range(5):
+        huge, tiny = (vary(values, one, 1.0, torch.Generator().manual_seed(seed)) for one in ("huge", "tiny"))
+        assert huge.half().isinf().any() and float(tiny.abs().max()) < torch.finfo(torch.float16).smallest_normal
+        for one in (huge, tiny):
+            factor = one / values
+            assert float(factor.min()) == float(factor.max()) == 2.0 ** round(float(factor.log2().mean()))
+    shares = torch.softmax(values, -1)
+    assert torch.equal(vary(shares, "huge", 1.0, torch.Generator().manual_seed(0)), shares)

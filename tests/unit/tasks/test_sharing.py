@@ -4,7 +4,8 @@ import random
 
 import torch
 
-from drkernel.tasks.oracle import OracleMaker
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.oracle import OracleMaker, tolerance_for
 from drkernel.tasks.sharing import overlap, overlaps_itself, region_of, shared_by
 
 
@@ -52,6 +53,27 @@ def test_the_oracle_knows_what_the_reference_changes_and_shares():
     x, state, other = torch.randn(4, 5), torch.randn(4, 5), torch.randn(3)
     oracle = OracleMaker(Updates(), "fp32")([x, state, other])
     assert list(oracle.mutated) == [1] and len(oracle.outputs) == 2
-    assert torch.allclose(oracle.mutated[1].value, (state * 0.5 + x).double(), atol=1e-6)
-    assert oracle.mutated[1].value.dtype == torch.float64 and oracle.mutated[1].z_operand > 0
+    (after,) = oracle.mutated[1].outputs
+    assert torch.allclose(after.value, (state * 0.5 + x).double(), atol=1e-6)
+    assert after.value.dtype == torch.float64 and after.z_operand > 0
     assert oracle.shared == {(1, "input", 0)}
+
+
+class WritesAProduct(torch.nn.Module):
+    def forward(self, a, b, c):
+        c.copy_(a @ b)
+        return a.sum(1)
+
+
+def test_an_argument_that_is_changed_is_held_against_its_own_sums_and_noise():
+    torch.manual_seed(0)
+    a, b, c = (torch.randn(64, 64) for _ in range(3))
+    oracle, rule = OracleMaker(WritesAProduct(), "fp32")([a, b, c]), tolerance_for("fp32")
+    after = oracle.mutated[2]
+    (ordered,), want = after.in_order(), after.outputs[0]
+    assert torch.allclose(ordered, a @ b, atol=1e-4) and not torch.equal(ordered, want.declared)
+    assert bool((after.wider(after, 1).outputs[0].noise >= want.noise).all())
+    exact = want.value.float()
+    assert compare([exact], after, rule).passed_calls
+    rough = exact * (1 + 3e-6 * torch.randn(64, 64))  # within every element's tolerance, not as accurate as fp32
+    assert not compare([rough], after, rule).passed_calls

@@ -13,6 +13,7 @@ repeated     the first call again, memory poisoned another way,  luck with old m
              programs in a secret order                          the order of programs
 reweighted   the first call again, other weights                 results or weights kept from earlier
 renumbered   the first call again, other plain numbers           numbers that are assumed, not read
+huge, tiny   new tensors beyond the range of half precision      operands in it, where the task's format has more range
 ===========  ==================================================  ===================================================
 
 The first call is ``fresh`` on the task's own distribution. The order and number of the others, and the place of the
@@ -25,7 +26,8 @@ or condemns it. Sandbox, device and clock are the real ones, and each verdict sa
 
 import contextlib
 import random
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -39,14 +41,26 @@ from drkernel.gym.session.protocol import CallResult, Output, Plain, Session, Se
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
-from drkernel.tasks.inputs import pick_variant
+from drkernel.tasks.inputs import Variant, pick_variant
 from drkernel.tasks.oracle import Described, Oracle, RawOutput
 from drkernel.tasks.problem import ReferenceCall
 from drkernel.tasks.sharing import TensorMemory, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
 T = TypeVar("T")
-Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted", "renumbered"]
+Mode = Literal[
+    "fresh",
+    "anew",
+    "overwritten",
+    "patched",
+    "stressed",
+    "mixed",
+    "repeated",
+    "reweighted",
+    "renumbered",
+    "huge",
+    "tiny",
+]
 DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed", "renumbered")
 """calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
@@ -64,7 +78,15 @@ HOW: dict[str, str] = {
     "repeated": "new tensors with equal contents",
     "reweighted": "equal inputs, other weights",
     "renumbered": "equal tensors, other numbers",
+    "huge": "new tensors with huge contents",
+    "tiny": "new tensors with tiny contents",
 }
+VARIANT_OF: dict[Mode, Variant] = {
+    "anew": "declared", "overwritten": "declared",  # these are timed: as the task draws it, and new in every place
+    "stressed": "large", "mixed": "mixed", "huge": "huge", "tiny": "tiny",
+}  # fmt: skip
+NARROW = re.compile(r"(?<!b)(f16|float16)\b|f8E\d|float8")
+"""formats of less range than fp32 and bf16 have, in a journal"""
 
 
 @dataclass
@@ -174,6 +196,13 @@ class Checker:
         """Continue in another session, which knows nothing of the calls so far."""
         self.session, self.began = session, len(self.calls)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether some call so far used a format of less range than the task's has."""
+        records = [call.result.record.device for call in self.calls]
+        journals = {record.journal for record in records if record is not None}
+        return self.side.task.precision != "fp16" and any(map(NARROW.search, journals))
+
     def slowest(self) -> float:
         """Wall seconds of the longest call so far."""
         return max((call.result.seconds for call in self.calls), default=0.0)
@@ -237,13 +266,7 @@ class Checker:
         if mode in ("patched", "renumbered"):
             assert first is not None, "the first call is a fresh one"
             return (self.side.patched if mode == "patched" else self.side.renumbered)(index, first)
-        if mode in ("anew", "overwritten"):  # these are timed: as the task draws it, and new in every place
-            return self.side.call(index, "declared")
-        if mode == "stressed":
-            return self.side.call(index, "large")
-        if mode == "mixed":
-            return self.side.call(index, "mixed")
-        return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
+        return self.side.call(index, VARIANT_OF.get(mode) or pick_variant(self.side.seeds("variant"), index))
 
     def _arguments(self, mode: Mode, case: ReferenceCall) -> list[Any]:
         """Return the call's arguments: new tensors, or an earlier call's own with new contents written into them."""
@@ -298,22 +321,25 @@ class Checker:
                 self.fail(checked, show.wrapped_output(place, output.python_type))
 
     def _check_inputs(self, checked: Checked) -> None:
-        """Require that each argument is unchanged, or changed as the reference changes it."""
-        mutated = set(checked.result.mutated)
-        oracle = replace(checked.case.oracle, wider=None)  # further runs have the noise of outputs, not of arguments
-        for place, argument in enumerate(checked.result.arguments):
+        for place, why in self.wrong_arguments(checked.case.oracle, checked.result):
+            self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place), why))
+
+    def wrong_arguments(self, oracle: Oracle, result: CallResult) -> Iterator[tuple[int, str | None]]:
+        """Arguments that are neither unchanged nor changed as the reference changes them, and how those should be."""
+        mutated = set(result.mutated)
+        for place, argument in enumerate(result.arguments):
             expected = oracle.mutated.get(place)
             if expected is None:
                 if mutated & {leaf for leaf in tree_leaves(argument) if isinstance(leaf, int)}:
-                    self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place)))
+                    yield place, None
                 continue
             # a reference that works in place and returns its argument may be answered with a new tensor
             returned = any(share[1:] == ("input", place) for share in oracle.shared)
             if returned and argument not in mutated:
                 continue
-            after = compare([self.session.read(argument)], replace(oracle, outputs=(expected,)), self.side.rule)
+            after = compare([self.session.read(argument)], replace(expected, mixed=oracle.mixed), self.side.rule)
             if not after.passed_calls:
-                self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place), after.message))
+                yield place, after.message
 
     def _check_sharing(self, checked: Checked) -> None:
         """Require that outputs have memory of their own, unless the reference's do not."""
@@ -347,6 +373,9 @@ class Checker:
     def _diagnose(self, checked: Checked) -> None:
         """Name the cause of a wrong answer if an experiment shows it."""
         if any(output.value is None for output in checked.result.outputs):
+            return
+        if checked.mode in ("huge", "tiny"):
+            self.findings.append(show.narrow_range(checked.index, self.side.task.precision, checked.mode))
             return
         values = values_of(checked.result)
         by_number = Schedule(self.side.seeds("schedule by number", checked.index))

@@ -37,7 +37,6 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.cost import cost_of, on_meta
-from drkernel.tasks.oracle import RawOutput
 from drkernel.tasks.reference import Reference
 from drkernel.verdict import Finding, Profile
 
@@ -241,7 +240,7 @@ def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Knockou
     record = result.record.device
     if how == "disturb" and record is not None and record.uploads_reach and not record.of_given:
         return outcome  # kernels may reach it through what the host read, and now read again; it earns nothing
-    if launched and _still_right(values_of(result), inputs, side):
+    if launched and _still_right(checker, result, inputs):
         word = {"skip": "skipped", "disturb": "disturbed"}[how]
         return KnockoutResult(show.decoy_kernel(launched, word, result.record.operators))
     return outcome
@@ -316,7 +315,7 @@ class _Trials:
             self.over = self.revived > REVIVED or not self.revive()
         if result is None:
             return outcome.noticed
-        return not _still_right(values_of(result), inputs, self.side)
+        return not _still_right(self.checker, result, inputs)
 
 
 def _interfered(
@@ -342,8 +341,9 @@ def _interfered(
     return KnockoutResult(), result
 
 
-def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide) -> bool:
+def _still_right(checker: Checker, result: CallResult, inputs: list[Any]) -> bool:
     """Compare fully, after a quick look that settles nearly every honest case."""
+    side, values = checker.side, values_of(result)
     expected = side.instance.run(inputs)
     for got, want in zip(values, expected, strict=False):
         if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor) and want.is_floating_point():
@@ -353,4 +353,6 @@ def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide)
             difference = (got.double() - want.double()).abs()
             if not bool((difference <= 0.1 * (want.double().abs() + spread)).all()):
                 return False
-    return bool(compare(values, side.instance.oracle(inputs), side.rule).passed_calls)
+    oracle = side.instance.oracle(inputs)
+    right = bool(compare(values, oracle, side.rule).passed_calls)
+    return right and not any(place in oracle.mutated for place, _ in checker.wrong_arguments(oracle, result))

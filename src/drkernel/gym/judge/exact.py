@@ -141,6 +141,8 @@ class RecordedCall:
     """the reference's"""
     tape: Tape
     outputs: Sequence[Output]
+    changed: Sequence[TensorForm]
+    """arguments that are results too"""
     kernels: Sequence[str]
     """names of the launches"""
     calls: Collection[int]
@@ -161,7 +163,7 @@ class RecordedCall:
             if out.address is not None and out.dtype is not None and out.storage is not None
             else out.value
             for out in self.outputs
-        ]
+        ] + [machine.read(form) for form in self.changed]
 
 
 def _decided(
@@ -197,6 +199,10 @@ class _TimedCalls:
         calls = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
         self.work = work_at(side.reference.source)
         self.facts = facts_of(calls, checker.session, dict(weights))
+        oracle = checker.calls[0].case.oracle
+        returned = {other for _, kind, other in oracle.shared if kind == "input"}
+        self.changed = sorted(set(oracle.mutated) - returned)
+        """places of arguments that are results too"""
 
     @property
     def choices(self) -> list[Choice]:
@@ -232,12 +238,14 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         if (places := placed_weights(session, request, at, timed.choices)) is None:
             raise TaskError("weights do not fit")
         session.limit(PATIENCE_S)
-        bound, before = _bound(at), draw_inputs(at.reference, at.seeds("exact", 3))
+        bound, before = _bound(at, timed.changed), draw_inputs(at.reference, at.seeds("exact", 3))
         session.call(arguments_of(before), poison="nan")
         result = session.call(arguments_of(bound.inputs), poison="nan")
         tape, facts = session.tape(), _facts(session, result, places)
+        changed = [(session.region(result.arguments[n]), bound.inputs[n].dtype) for n in timed.changed]
     kernels = [one.name for one in result.record.launches]
-    return RecordedCall(bound, tape, result.outputs, kernels, earlier_calls(tape), before, facts)
+    forms = [TensorForm(m.address, m.shape, m.stride, dtype, m.storage) for m, dtype in changed if m is not None]
+    return RecordedCall(bound, tape, result.outputs, forms, kernels, earlier_calls(tape), before, facts)
 
 
 def _is_right(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> bool:
@@ -246,13 +254,13 @@ def _is_right(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         return placed_weights(session, request, at, timed.choices) is not None and Checker(at, session).run("fresh")
 
 
-def _bound(at: ExpectedSide) -> BoundCall:
+def _bound(at: ExpectedSide, changed: Sequence[int]) -> BoundCall:
     """The reference's side of a call, on a model of its own: the evaluation may write into it."""
     instance = at.problem.instance(at.build_seed)
     instance.model.load_state_dict(at.instance.model.state_dict())
     instance.model.train(at.instance.model.training)
     return BoundCall(
-        lambda given: flatten_outputs(instance.model(*given)),
+        lambda given: [*flatten_outputs(instance.model(*given)), *(given[place] for place in changed)],
         draw_inputs(at.reference, at.seeds("exact")),
         draw_inputs(at.reference, at.seeds("exact", 1)),
         _state_of(instance.model),

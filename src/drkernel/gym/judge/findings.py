@@ -254,6 +254,17 @@ def precision_downgrade(declared: str, looks_like: str, error: float, limit: flo
     )
 
 
+def narrow_range(call: int, declared: str, contents: str) -> Finding:
+    """Inputs that the declared precision has room for are beyond a format that is computed in."""
+    return _bug(
+        "precision_downgrade",
+        f"Call {call + 1} had {contents} inputs, which {declared} holds and half precision does not (6e-5 to 65504 "
+        "with all digits): the answer is wrong there. Compute in a format of the task's range, or scale by what is "
+        "read.",
+        {"declared": declared, "looks_like": "fp16", "inputs": contents},
+    )
+
+
 def host_result(output: int, device: str) -> Finding:
     """An output is not on the device."""
     return _bug(

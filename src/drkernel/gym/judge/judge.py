@@ -357,6 +357,9 @@ class Trial:
                     checker.run(modes[turn], then=following)
         if checker.passed:
             with self.phase("checks"):
+                for mode in ("huge", "tiny") if checker.narrow else ():
+                    if checker.passed:
+                        checker.run(mode)
                 checker.check_held_outputs()
         if checker.passed and self.settings.knock_out:
             self._knock_out_finely(side, checker)

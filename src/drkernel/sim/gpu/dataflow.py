@@ -176,8 +176,10 @@ class DataFlow:
         """Return the share of a tensor's storage that was certainly written; repeated writes count repeatedly."""
         return min(1.0, self._bytes[self._heap.storage(held.base)] / held.nbytes) if held.nbytes else 1.0
 
-    def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
-        """Return what reaches ``outputs``."""
+    def slice(self, outputs: Sequence[torch.Tensor], changed: Sequence[torch.Tensor] = ()) -> Slice:
+        """Return what reaches ``outputs``, and those of the arguments ``changed`` that this call has changed."""
+        written = frozenset[int]().union(*(step.writes for step in self._steps))
+        outputs = [*outputs, *(one for one in changed if self._heap.storage(self._heap.base_of(one)) in written)]
         live = {self._heap.storage(self._heap.base_of(output)) for output in outputs}
         copied_from_given = bool(live) and all(self._origin.get(number) == "given" for number in live)
         found, operators = Slice(), Counter[str]()

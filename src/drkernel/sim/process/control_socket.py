@@ -169,7 +169,9 @@ class ControlDesk:
         tensors = [self.engine.tensor(handle) for handle in header.get("outputs", ()) if handle in self.visible]
         places = {self.engine.heap.held(handle).base for handle in self.pinned}
         journal, names = self.engine.accounts.named_journal(places)
-        record = {**_record_of(self.engine, tensors), "late_work": self.late, "mutated": mutated, "outputs": outputs}
+        changed = [self.engine.tensor(handle) for handle in mutated]
+        record = {**_record_of(self.engine, tensors, changed), "late_work": self.late}
+        record |= {"mutated": mutated, "outputs": outputs}
         record |= {"journal": journal, "storages": list(names.items())}
         self.late = []
         if interfered:
@@ -243,8 +245,8 @@ def _size_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, Any]:
-    counters, flow = engine.counters, engine.flow.slice(outputs)
+def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor], changed: list[torch.Tensor]) -> dict[str, Any]:
+    counters, flow = engine.counters, engine.flow.slice(outputs, changed)
     facts = zip(flow.reaches, flow.copied, flow.copied_library, strict=True)
     return {
         "launches": [
