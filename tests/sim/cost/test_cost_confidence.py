@@ -40,7 +40,9 @@ def test_compiled_baselines_are_known_as_well_as_they_were_held_against_measured
     generated = profile(("custom", "memory", 2e-3))
     library = generated.rows[0].model_copy(update={"name": "aten.convolution", "owner": "library"})
     convolved = generated.model_copy(update={"rows": (library,)})
-    for reference, error in ((generated, COMPILED), (convolved, CONVOLUTION)):
+    window = generated.rows[0].model_copy(update={"name": "triton_poi_fused_avg_pool2d_0"})
+    pooled = generated.model_copy(update={"rows": (window,)})
+    for reference, error in ((generated, COMPILED), (convolved, CONVOLUTION), (pooled, CONVOLUTION)):
         assert log_error(reference, "compile") == pytest.approx(error)
         speedup = speedup_of(reference, mine, baseline="compile")
         assert speedup is not None

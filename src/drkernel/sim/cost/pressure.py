@@ -12,8 +12,10 @@ backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements per 
 Around tensor cores it is otherwise: accumulators stay, their operands and addresses take a quarter of the
 registers, and of what is held beyond the rest a block moves a fixed number of words. That was counted in the loops that
 ptxas makes of 41 spilling kernels (one and two products with tiles of 64 × 256 to 256 × 256, attention's backward pass
-with heads of 32 to 256; 4 and 8 warps, sm_90a); summed over their 72 loops, the estimate is off by 24%. Frames for
-sm_80 are up to three times as large. Counted by hand; ``test_fits_target.py`` counts three of them again.
+with heads of 32 to 256; 4 and 8 warps, sm_90a); summed over their 72 loops, the estimate is off by 24%. A tile
+that the registers do not hold at all (128 × 256 by four warps: 256 words of 255) goes out and comes back in every
+iteration (512 words of a sum of 64; of one of 32, 332). Frames for sm_80 are up to three times as large. Counted by
+hand; ``test_fits_target.py`` counts three of them again.
 """
 
 from __future__ import annotations
@@ -83,7 +85,10 @@ def spilled_bytes(block: BlockPressure, threads: int, limit: int) -> float:
     if block.besides is None:
         return spilled_share(words, limit) * block.values
     beyond = 4.0 * threads * max(0.0, words - PRODUCT_ROOM * limit)
-    return max(PRODUCT_MOVED * beyond, spilled_share(block.besides / 4.0 / max(1, threads), limit) * block.values)
+    made = block.held - block.besides
+    whole = 2.0 * made if made > 4.0 * threads * limit else 0.0  # no place for a tile
+    others = spilled_share(block.besides / 4.0 / max(1, threads), limit) * block.values
+    return max(PRODUCT_MOVED * beyond, whole, others)
 
 
 def spilled_share(words: float, limit: int) -> float:
