@@ -1,6 +1,8 @@
 """What host code of published libraries does around kernels: each of these once failed or gave another result."""
 
+import math
 import threading
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -280,26 +282,109 @@ def test_threads_that_host_code_starts_have_the_device() -> None:
 
 
 @triton.jit
-def cut(x, y, quotient, product, BLOCK: tl.constexpr):
+def directed(x, y, z, out, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    a, b = tl.load(x + at), tl.load(y + at)
-    tl.store(quotient + at, libdevice.div_rz(a, b))
-    tl.store(product + at, libdevice.mul_rz(a, b))
+    a, b, c = tl.load(x + at), tl.load(y + at), tl.load(z + at)
+    tl.store(out + 0 * BLOCK + at, libdevice.add_rd(a, b))
+    tl.store(out + 1 * BLOCK + at, libdevice.sub_rd(a, b))
+    tl.store(out + 2 * BLOCK + at, libdevice.mul_rd(a, b))
+    tl.store(out + 3 * BLOCK + at, libdevice.div_rd(a, b))
+    tl.store(out + 4 * BLOCK + at, libdevice.rcp_rd(a))
+    tl.store(out + 5 * BLOCK + at, libdevice.sqrt_rd(tl.abs(a)))
+    tl.store(out + 6 * BLOCK + at, libdevice.fma_rd(a, b, c))
+    tl.store(out + 7 * BLOCK + at, libdevice.add_ru(a, b))
+    tl.store(out + 8 * BLOCK + at, libdevice.sub_ru(a, b))
+    tl.store(out + 9 * BLOCK + at, libdevice.mul_ru(a, b))
+    tl.store(out + 10 * BLOCK + at, libdevice.div_ru(a, b))
+    tl.store(out + 11 * BLOCK + at, libdevice.rcp_ru(a))
+    tl.store(out + 12 * BLOCK + at, libdevice.sqrt_ru(tl.abs(a)))
+    tl.store(out + 13 * BLOCK + at, libdevice.fma_ru(a, b, c))
+    tl.store(out + 14 * BLOCK + at, libdevice.add_rz(a, b))
+    tl.store(out + 15 * BLOCK + at, libdevice.sub_rz(a, b))
+    tl.store(out + 16 * BLOCK + at, libdevice.mul_rz(a, b))
+    tl.store(out + 17 * BLOCK + at, libdevice.div_rz(a, b))
+    tl.store(out + 18 * BLOCK + at, libdevice.rcp_rz(a))
+    tl.store(out + 19 * BLOCK + at, libdevice.sqrt_rz(tl.abs(a)))
+    tl.store(out + 20 * BLOCK + at, libdevice.fma_rz(a, b, c))
 
 
-def test_quotients_and_products_rounded_towards_zero() -> None:
+@triton.jit
+def directed_conversions(x, n, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    a, b = tl.load(x + at), tl.load(n + at)
+    tl.store(out + 0 * BLOCK + at, libdevice.double2float_rd(a))
+    tl.store(out + 1 * BLOCK + at, libdevice.double2float_ru(a))
+    tl.store(out + 2 * BLOCK + at, libdevice.double2float_rz(a))
+    tl.store(out + 3 * BLOCK + at, libdevice.int2float_rd(b))
+    tl.store(out + 4 * BLOCK + at, libdevice.int2float_ru(b))
+    tl.store(out + 5 * BLOCK + at, libdevice.int2float_rz(b))
+
+
+def rounded(got: float, mode: str, side: Callable[[float], int]) -> bool:
+    """Whether ``got`` is next to the exact result on the side that ``mode`` names; ``side(x)`` is the sign of the exact
+    result less ``x``."""
+    down = mode == "rd" or (mode == "rz" and side(0.0) > 0)
+    beyond = torch.nextafter(torch.tensor(got), torch.tensor(math.inf if down else -math.inf)).item()
+    return side(got) * side(beyond) < 0 or (side(got) == 0 and got < math.inf)
+
+
+def test_directed_roundings() -> None:
     dice = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(1024, generator=dice) * 10.0 ** torch.randint(-3, 4, (1024,), generator=dice) for _ in range(2))
-    x[:4], y[:4] = torch.tensor([6.0, 1.0, 3e38, -1e-38]), torch.tensor([3.0, 0.0, 1e-3, 1e7])
+    x, y, z = (
+        torch.randn(256, generator=dice) * 10.0 ** torch.randint(-3, 4, (256,), generator=dice) for _ in range(3)
+    )
+    x[:5], y[:5] = torch.tensor([6.0, 3e38, -1e-38, 1.0, -1.0]), torch.tensor([3.0, 1e-3, 1e7, 1e-38, 1e-38])
+    z[:2] = torch.tensor([1e-30, -1e-30])
+    wide, whole = (
+        torch.randn(256, generator=dice, dtype=torch.float64),
+        torch.randint(-(2**31), 2**31, (256,), generator=dice),
+    )
     with sim.device("h100"):
-        quotient, product = torch.empty(1024, device="cuda"), torch.empty(1024, device="cuda")
-        cut[(1,)](x.cuda(), y.cuda(), quotient, product, BLOCK=1024)
-        found = quotient.tolist(), product.tolist()
-    assert found[0][:3] == [2.0, float("inf"), torch.finfo(torch.float32).max]
-    for a, b, q, p in list(zip(x.tolist(), y.tolist(), *found, strict=True))[4:]:
-        for got, want in ((q, Fraction(a) / Fraction(b)), (p, Fraction(a) * Fraction(b))):
-            away = torch.nextafter(torch.tensor(got), torch.tensor(float("inf") if want > 0 else -float("inf")))
-            assert abs(Fraction(got)) <= abs(want) < abs(Fraction(away.item()))
+        out, converted = torch.empty(3, 7, 256, device="cuda"), torch.empty(2, 3, 256, device="cuda")
+        directed[(1,)](x.cuda(), y.cuda(), z.cuda(), out, BLOCK=256)
+        directed_conversions[(1,)](wide.cuda(), whole.int().cuda(), converted, BLOCK=256)
+        found, converted = out.tolist(), converted.tolist()
+
+    def sign(value: Fraction) -> int:
+        return (value > 0) - (value < 0)
+
+    def side_of_root(square: Fraction) -> Callable[[float], int]:
+        return lambda near: 1 if near < 0 else sign(square - Fraction(near) ** 2)
+
+    for at, (a, b, c) in enumerate(zip(*(map(Fraction, value.tolist()) for value in (x, y, z)), strict=True)):
+        exact = (a + b, a - b, a * b, a / b, 1 / a, None, a * b + c)
+        for mode, rows in zip(("rd", "ru", "rz"), found, strict=True):
+            for operation, (want, row) in enumerate(zip(exact, rows, strict=True)):
+                side = (
+                    side_of_root(abs(a))
+                    if want is None
+                    else lambda near, want=want: (
+                        sign(want - Fraction(near)) if math.isfinite(near) else (-1 if near > 0 else 1)
+                    )
+                )
+                assert rounded(row[at], mode, side), (operation, mode, at, row[at])
+    for values, rows in zip((wide.tolist(), whole.tolist()), converted, strict=True):
+        for mode, row in zip(("rd", "ru", "rz"), rows, strict=True):
+            for want, got in zip(values, row, strict=True):
+                assert rounded(got, mode, lambda near, want=want: sign(Fraction(want) - Fraction(near)))
+
+
+@triton.jit
+def bessel(x, zero, one, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(zero + at, libdevice.cyl_bessel_i0(tl.load(x + at)))
+    tl.store(one + at, libdevice.cyl_bessel_i1(tl.load(x + at)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_modified_bessel_functions(dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-90, 90, 252), torch.tensor([0.0, 20.0, -714.5, math.nan])]).to(dtype)
+    with sim.device("h100"):
+        zero, one = (torch.empty(256, dtype=dtype, device="cuda") for _ in range(2))
+        bessel[(1,)](x.cuda(), zero, one, BLOCK=256)
+        found = zero.cpu(), one.cpu()
+    wanted = tuple(f(x.double()).to(dtype) for f in (torch.special.i0, torch.special.i1))
+    torch.testing.assert_close(found, wanted, rtol=2e-15 if dtype == torch.float64 else 1e-6, atol=0, equal_nan=True)
 
 
 def test_the_limits_of_random_numbers_are_no_sizes() -> None:

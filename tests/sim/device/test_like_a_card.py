@@ -49,6 +49,17 @@ def test_an_override_of_a_kernels_ir_is_what_runs(tmp_path: Path) -> None:
             triton.autotune([late], key=[])(scale)[(1,)](out, x, 3.0, 32)
 
 
+def test_a_listener_hears_of_each_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda **told: heard.append(told))
+    with sim.device("h100"):
+        out, x = pair()
+        for factor in (5.0, 5.0, 6.0):
+            scale[(1,)](out, x, factor, 32, num_warps=2)
+    assert [told["metadata"]["num_warps"] for told in heard] == [2, 2]
+    assert all(told["src"].fn is scale and told["times"].total >= 0 for told in heard)
+
+
 def test_a_file_of_ttir_compiles_and_launches(tmp_path: Path) -> None:
     with sim.device("h100"):
         out, x = pair()

@@ -4,6 +4,7 @@ Every function here is either one that ``mathlib`` has, an exact operation on bi
 double, so that a ``float`` result is right to about half a unit in the last place.
 """
 
+import math
 import re
 from collections.abc import Callable
 
@@ -52,6 +53,10 @@ def _integer(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, ta
     convert = re.fullmatch(r"(int|uint|ll|ull)2(float|double)_rn", name)
     if convert is not None:
         return e.cast("sitofp" if convert.group(1) in ("int", "ll") else "uitofp", vt, a[0], rt)
+    directed = re.fullmatch(r"(u?int)2float_(r[duz])", name)
+    if directed is not None:
+        exact = e.cast("uitofp" if directed.group(1) == "uint" else "sitofp", vt, a[0], vec(width, "double"))
+        return _directed(e, "double2float", directed.group(2), [exact], width)
     bits = int(ty[1:])
     if name in ("popc", "popcll"):
         return _resize(e, e.call(f"llvm.ctpop.{suffix(width, ty)}", vt, (vt, a[0])), ty, target, width)
@@ -142,8 +147,9 @@ def _floating(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, t
     arithmetic = re.fullmatch(r"(?:[fd]?(div|add|sub|mul)_rn)|fast_f(div)idef?", name)
     if arithmetic is not None:
         return e.bin(_ARITHMETIC[arithmetic.group(1) or arithmetic.group(2)], vt, a[0], a[1])
-    if name in ("fdiv_rz", "fmul_rz"):
-        return _cut(e, _ARITHMETIC[name[1:4]], a, width)
+    directed = re.fullmatch(r"(fadd|fsub|fmul|fdiv|frcp|fsqrt|fmaf|double2float)_(r[duz])", name)
+    if directed is not None:
+        return _directed(e, directed.group(1), directed.group(2), a, width)
     if re.fullmatch(r"[fd]rcp_rn", name):
         return e.bin("fdiv", vt, constant(1.0, width, ty), a[0])
     if name in ("fma", "fmaf", "fma_rn", "fmaf_rn"):
@@ -155,21 +161,43 @@ def _floating(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, t
     return None
 
 
-def _cut(e: Emitter, operation: str, a: list[str], width: int) -> str:
-    """A product or quotient of fp32, rounded towards zero.
+def _directed(e: Emitter, operation: str, mode: str, a: list[str], width: int) -> str:
+    """An operation on fp32 (or the conversion of an fp64) rounded down, up or to zero: ``mode`` "rd", "ru", "rz".
 
-    By way of fp64, which holds products of 24 bits exactly; a quotient of such numbers that is no fp32 number is
-    further from all of them than fp64's spacing, so rounding it there first changes nothing.
+    By way of fp64, which holds products of 24 bits exactly, and the error of a sum beside it. A quotient or a root of
+    such numbers that is no fp32 number is further from all of them than fp64's spacing, so rounding it there first
+    changes nothing.
     """
-    ft, dt, it = (vec(width, name) for name in ("float", "double", "i32"))
-    x, y = (e.cast("fpext", ft, value, dt) for value in a)
-    exact = e.bin(operation, dt, x, y)
+    ft, dt, it, bt = (vec(width, name) for name in ("float", "double", "i32", "i1"))
+    none = constant(0.0, width, "double")
+    x = a if operation == "double2float" else [e.cast("fpext", ft, value, dt) for value in a]
+    exact, error = x[0], none
+    if operation in ("fmul", "fdiv"):
+        exact = e.bin(operation, dt, *x)
+    elif operation == "frcp":
+        exact = _reciprocal(e, x[0], "double", width)
+    elif operation == "fsqrt":
+        exact = math_call(e, "sqrt", x, "double", width)
+    elif operation != "double2float":
+        first, second = (e.bin("fmul", dt, x[0], x[1]), x[2]) if operation == "fmaf" else x
+        second = e.op(f"fneg {dt} {second}") if operation == "fsub" else second
+        exact = e.bin("fadd", dt, first, second)
+        share = e.bin("fsub", dt, exact, first)
+        lost = e.bin("fsub", dt, first, e.bin("fsub", dt, exact, share))
+        error = e.bin("fadd", dt, lost, e.bin("fsub", dt, second, share))
     near = e.cast("fptrunc", dt, exact, ft)
-    both = (e.cast("fpext", ft, near, dt), exact)
-    size, limit = (e.call(f"llvm.fabs.{suffix(width, 'double')}", dt, (dt, value)) for value in both)
+    rest = e.bin("fsub", dt, exact, e.cast("fpext", ft, near, dt))
+    rest = e.op(f"select {bt} {e.bin('fcmp oeq', dt, rest, none)}, {dt} {error}, {dt} {rest}")
+    less, more = (e.bin(f"fcmp {which}", dt, rest, none) for which in ("olt", "ogt"))
     bits = e.cast("bitcast", ft, near, it)
-    less = e.bin("sub", it, bits, constant(1, width, "i32"))
-    chosen = e.op(f"select {vec(width, 'i1')} {e.bin('fcmp ogt', dt, size, limit)}, {it} {less}, {it} {bits}")
+    negative = e.bin("icmp slt", it, bits, constant(0, width, "i32"))
+    one, back = constant(1, width, "i32"), constant(-1, width, "i32")
+    if mode == "rz":
+        wanted, step = e.op(f"select {bt} {negative}, {bt} {more}, {bt} {less}"), back
+    else:
+        away, home = (one, back) if mode == "rd" else (back, one)
+        wanted, step = less if mode == "rd" else more, e.op(f"select {bt} {negative}, {it} {away}, {it} {home}")
+    chosen = e.op(f"select {bt} {wanted}, {it} {e.bin('add', it, bits, step)}, {it} {bits}")
     return e.cast("bitcast", it, chosen, ft)
 
 
@@ -347,7 +375,39 @@ def _solve_erf(e: Emitter, tail: str, head: str, width: int) -> str:
     return e.op(f"select {bt} {at_one}, {vt} {c(float('inf'))}, {vt} {y}")
 
 
+def _bessel_i(order: int) -> Text:
+    """I₀ or I₁: the series in x²/4 up to 20, the one in 1/x beyond, where its least term is below fp64's spacing."""
+
+    def series(e: Emitter, x: str, terms: list[float], width: int) -> str:
+        dt, total = vec(width, "double"), constant(terms[-1], width, "double")
+        for term in reversed(terms[:-1]):
+            total = e.bin("fadd", dt, e.bin("fmul", dt, total, x), constant(term, width, "double"))
+        return total
+
+    def function(e: Emitter, a: list[str], ty: str, width: int) -> str:
+        dt, bt = vec(width, ty), vec(width, "i1")
+        near = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(48)]
+        far = [math.prod(((2 * j - 1) ** 2 - 4 * order) / (8 * j) for j in range(1, k + 1)) for k in range(30)]
+        size = e.call(f"llvm.fabs.{suffix(width, ty)}", dt, (dt, a[0]))
+        most = constant(1e4, width, ty)  # infinite from 714 on, at infinity too
+        size = e.op(f"select {bt} {e.bin('fcmp ogt', dt, size, most)}, {dt} {most}, {dt} {size}")
+        half = e.bin("fmul", dt, size, constant(0.5, width, ty))
+        small = series(e, e.bin("fmul", dt, half, half), near, width)
+        small = e.bin("fmul", dt, small, half) if order else small
+        root = math_call(e, "sqrt", [e.bin("fmul", dt, size, constant(2 * math.pi, width, ty))], ty, width)
+        grown = math_call(e, "exp", [half], ty, width)
+        large = e.bin("fdiv", dt, series(e, _reciprocal(e, size, ty, width), far, width), root)
+        large = e.bin("fmul", dt, e.bin("fmul", dt, large, grown), grown)
+        value = e.op(
+            f"select {bt} {e.bin('fcmp ole', dt, size, constant(20.0, width, ty))}, {dt} {small}, {dt} {large}"
+        )
+        return e.call(f"llvm.copysign.{suffix(width, ty)}", dt, (dt, value), (dt, a[0])) if order else value
+
+    return function
+
+
 _COMPOSED: dict[str, Text] = {
+    "cyl_bessel_i0": _bessel_i(0), "cyl_bessel_i1": _bessel_i(1),
     "rcbrt": _rcbrt, "sinpi": _sinpi, "cospi": _cospi, "normcdf": _normcdf, "erfinv": _inverse_erf,
     "erfcinv": _inverse_erfc, "normcdfinv": _inverse_normcdf, "rhypot": _rnorm, "norm3d": _norm, "norm4d": _norm,
     "rnorm3d": _rnorm, "rnorm4d": _rnorm,

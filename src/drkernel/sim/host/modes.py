@@ -433,13 +433,9 @@ def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
     return handler
 
 
-def _unravel_index(indices: torch.Tensor, shape: Any) -> tuple[torch.Tensor, ...]:
-    return torch.functional._unravel_index(indices, shape).unbind(-1)
-
-
 _INSIDE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.backward: _backward,
-    torch.unravel_index: _unravel_index,
+    torch.unravel_index: lambda indices, shape: torch.functional._unravel_index(indices, shape).unbind(-1),
 }
 """Functions in which Python code names the GPU, too (that of the backward pass, for one) -> what runs in the mode."""
 

@@ -459,7 +459,11 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
         active.first_times += 1
         backend = compiler_module.make_backend(own)
         source = ir_source(src, backend) if isinstance(src, str) else src
-        return SimKernel(source, own, backend.parse_options({**(options or {}), **source.parse_options()}))
+        made = backend.parse_options({**(options or {}), **source.parse_options()})
+        timer, kernel = compiler_module.CompileTimer(), SimKernel(source, own, made)
+        if (told := triton.knobs.compilation.listener) is not None:
+            told(src=source, metadata=dict(vars(made)), metadata_group={}, times=timer.end(), cache_hit=False)
+        return kernel
 
     benchmark = driver.get_benchmarker(settled=True)
     without_events = driver.get_benchmarker(settled=True, events=False)
