@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -330,15 +331,16 @@ class OracleMaker:
         return replace(oracle, outputs=tuple(outputs))
 
     def _in_order(self, inputs: Sequence[Any], places: list[int]) -> list[RawOutput]:
-        with torch.no_grad():
-            try:
-                given = cloned(list(inputs))
-                with Reordered(in_order=True):
-                    outputs = flatten_outputs(self._declared.fresh()(*given))
-            except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
-                given = cloned(list(inputs))  # an operator called in a way that has no other order here
+        def run(order: AbstractContextManager[Any]) -> list[RawOutput]:
+            given = cloned(list(inputs))
+            with torch.no_grad(), order:
                 outputs = flatten_outputs(self._declared.fresh()(*given))
-        return outputs + [given[place] for place in places]
+            return outputs + [given[place] for place in places]
+
+        try:
+            return run(Reordered(in_order=True))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
+            return run(nullcontext())  # an operator called in a way that has no other order here
 
 
 def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: PromoteToDouble) -> list[RawOutput]:

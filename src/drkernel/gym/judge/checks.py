@@ -49,18 +49,9 @@ from drkernel.verdict import CandidateError, Correctness, Finding
 
 T = TypeVar("T")
 Mode = Literal[
-    "fresh",
-    "anew",
-    "overwritten",
-    "patched",
-    "stressed",
-    "mixed",
-    "repeated",
-    "reweighted",
-    "renumbered",
-    "huge",
-    "tiny",
-]
+    "fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted", "renumbered",
+    "huge", "tiny",
+]  # fmt: skip
 DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed", "renumbered")
 """calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")

@@ -273,12 +273,9 @@ class Accounts:
     @property
     def sampling_error(self) -> float:
         """Estimated relative error of all modelled device time, without rough trials, by sampling programs."""
-        total, wrong = self.timeline.device_seconds, 0.0
-        for launch in self.counters.launches:
-            total, wrong = (
-                total - launch.rough * launch.seconds,
-                wrong + (not launch.rough) * launch.error * launch.seconds,
-            )
+        launches = self.counters.launches
+        total = self.timeline.device_seconds - sum(one.seconds for one in launches if one.rough)
+        wrong = sum(one.error * one.seconds for one in launches if not one.rough)
         return wrong / total if total else 0.0
 
     def profile(self) -> Profile:

@@ -178,8 +178,7 @@ class DataFlow:
 
     def slice(self, outputs: Sequence[torch.Tensor], changed: Sequence[torch.Tensor] = ()) -> Slice:
         """Return what reaches ``outputs``, and those of the arguments ``changed`` that this call has changed."""
-        written = frozenset[int]().union(*(step.writes for step in self._steps))
-        outputs = [*outputs, *(one for one in changed if self._heap.storage(self._heap.base_of(one)) in written)]
+        outputs = [*outputs, *(one for one in changed if self.was_written(self._heap.of(one)))]
         live = {self._heap.storage(self._heap.base_of(output)) for output in outputs}
         copied_from_given = bool(live) and all(self._origin.get(number) == "given" for number in live)
         found, operators = Slice(), Counter[str]()
