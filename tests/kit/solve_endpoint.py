@@ -20,7 +20,8 @@ FAULTS = ("429", "500", "stall", "truncated", "broken", "reset")
 class Endpoint:
     """``reply(messages, seed)`` makes the text. ``fault(digest, attempt)`` names a fault or None, for each request.
 
-    ``served`` lists the digests of requests whose answer was sent whole: what a provider would charge for.
+    ``served`` lists the digests of requests whose answer was sent whole: what a provider would charge for. One is
+    written down before the last bytes go out, so that who has read an answer finds it there.
     """
 
     def __init__(
@@ -105,15 +106,13 @@ class Endpoint:
             return send_json(http, 400, {"error": {"message": fault.partition(":")[2]}})
         text = self.reply(body["messages"], body.get("seed"))
         if body.get("stream"):
-            self._stream(http, text, fault, body)
-        else:
-            send_json(http, 200, whole(text))
-        if fault is None:
-            with self._lock:
-                self.served.append(digest)
-        return None
+            return self._stream(http, text, fault, body, digest)
+        self.served.append(digest)
+        return send_json(http, 200, whole(text))
 
-    def _stream(self, http: BaseHTTPRequestHandler, text: str, fault: str | None, body: dict[str, Any]) -> None:
+    def _stream(
+        self, http: BaseHTTPRequestHandler, text: str, fault: str | None, body: dict[str, Any], digest: str
+    ) -> None:
         http.send_response(200)
         http.send_header("Content-Type", "text/event-stream")
         http.send_header("Connection", "close")
@@ -135,6 +134,7 @@ class Endpoint:
         event(http, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
         if body.get("stream_options", {}).get("include_usage"):
             event(http, [], usage=usage(text))
+        self.served.append(digest)
         http.wfile.write(b"data: [DONE]\n\n")
 
 
