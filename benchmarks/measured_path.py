@@ -4,7 +4,7 @@
     python benchmarks/measured_path.py --sample 40     # a part of it
     python benchmarks/measured_path.py --write         # also writes docs/results/measured_path.md
 
-    python benchmarks/measured_path.py --gpu cuda:0    # on a real GPU
+    python benchmarks/measured_path.py --gpu cuda:0 --part 0/8    # every eighth entry, on a real GPU
 
 An entry that does not end as it must is graded once more: times of a few milliseconds are taken on a machine that has
 other work, too. Needs no GPU otherwise: the card is the simulated one inside the runner (tests/kit/simulated_card.py).
@@ -89,8 +89,10 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="so many cheats, and so many honest twins")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument("--gpu", help="a real GPU, such as cuda:0")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth entry")
     options = parser.parse_args()
     rows, twins, start = [], {}, time.time()
+    index, parts = map(int, options.part.split("/"))
     terms = {"device": options.gpu} if options.gpu else CARD_TERMS
     factory = SessionFactory(spares=0) if options.gpu else CardFactory()
     try:
@@ -98,9 +100,8 @@ def main() -> int:
             if not options.gpu:
                 use_short_blocks(patch)
             for folder in ("cheats", "honest"):
-                for entry in (
-                    sample(graded_on_a_card(folder), options.sample) if options.sample else graded_on_a_card(folder)
-                ):
+                of = graded_on_a_card(folder)
+                for entry in (sample(of, options.sample) if options.sample else of)[index::parts]:
                     verdict, wrong = try_entry(entry, factory, twins, **terms)
                     if wrong is not None:
                         verdict, wrong = try_entry(entry, factory, twins, **terms)
