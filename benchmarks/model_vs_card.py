@@ -3,17 +3,23 @@
     python benchmarks/model_vs_card.py times measured.jsonl                          # on a machine with a GPU
     drkernel sim --gpu h100 --no-data benchmarks/model_vs_card.py -- times modelled.jsonl
     python benchmarks/model_vs_card.py compare measured.jsonl modelled.jsonl [--write PAGE]
+    python benchmarks/model_vs_card.py times answers.jsonl --problems DIR [--inductor]    # other people's
 
 One program on both sides: ``triton.testing.do_bench``, its median, of Triton kernels over sizes and configurations and
-of the suite's references at their own sizes, by PyTorch. Rows that a file has already are left out, so that an
-interrupted run goes on; ``--part I/N`` is every Nth case, ``--compile`` runs each kernel once and times nothing.
+of the suite's references at their own sizes, by PyTorch. ``--problems`` takes other modules instead: folders, each with
+a ``reference.py`` and answers to it (``ModelNew``); ``--inductor`` compiles the references. Rows that a file has
+already are left out, so that an interrupted run goes on; ``--part I/N`` is every Nth case, ``--compile`` runs each
+kernel once and times nothing. Processes beside each other take turns in timing.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import math
+import runpy
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -181,29 +187,58 @@ def references() -> Iterator[Case]:
     from drkernel.tasks.builtin import builtin_tasks
 
     for task in builtin_tasks():
-        yield Case("PyTorch", task.id, "", partial(_reference, task.reference, task.precision))
+        yield Case("PyTorch", task.id, "", partial(_reference, task.reference))
 
 
-def _reference(source: str, precision: str) -> Callable[[], Any]:
+def _reference(source: str) -> Callable[[], Any]:
     space: dict[str, Any] = {"__name__": "reference"}
     exec(compile(source, "reference", "exec"), space)
+    return _call(space, space["Model"])
+
+
+def problems(folder: Path, inductor: bool) -> Iterator[Case]:
+    """References in folders and the answers beside them; ``inductor``: the references alone, compiled."""
+    for reference in sorted(folder.glob("*/reference.py")):
+        if inductor:
+            yield Case("compiled", reference.parent.name, "", partial(_module, reference, reference, inductor))
+            continue
+        for path in sorted(reference.parent.glob("*.py")):
+            family = "reference" if path == reference else "answer"
+            name = reference.parent.name if path == reference else f"{reference.parent.name} {path.stem}"
+            yield Case(family, name, "", partial(_module, reference, path, False))
+
+
+def _module(reference: Path, path: Path, inductor: bool) -> Callable[[], Any]:
+    asked, given = (runpy.run_path(str(one), run_name="problem") for one in (reference, path))
+    if inductor:
+        torch._dynamo.reset()
+    return _call(asked, given.get("ModelNew") or given["Model"], torch.compile if inductor else lambda model: model)
+
+
+def _call(asked: dict[str, Any], made: Any, wrapped: Callable[[Any], Any] = lambda model: model) -> Callable[[], Any]:
+    """The call of a module with a problem's inputs, everything on the card."""
     with torch.device("cuda"):
         torch.manual_seed(0)
-        inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in space["get_inputs"]()]
-        chosen = space.get("get_init_inputs", list)()
-        model = space["Model"](**chosen) if isinstance(chosen, dict) else space["Model"](*chosen)
-    model.cuda().eval()
+        inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in asked["get_inputs"]()]
+        chosen = asked.get("get_init_inputs", list)()
+        match chosen:
+            case [list() as args, dict() as kwargs]:
+                model = made(*args, **kwargs)
+            case dict():
+                model = made(**chosen)
+            case _:
+                model = made(*chosen)
+    model = wrapped(model.cuda().eval())
     return lambda: model(*inputs)
 
 
 # ---- both
 
 
-def times(path: Path, part: str, only: str | None, compile_only: bool) -> None:
+def times(path: Path, cases: Iterator[Case], part: str, only: str | None, compile_only: bool) -> None:
     """Time every case that ``path`` lacks."""
     index, parts = map(int, part.split("/"))
     done = {row["id"] for row in kept_rows(path)}
-    cases = kernels() if compile_only else itertools.chain(kernels(), references())
     chosen = [case for case in cases if case.id not in done]
     chosen = [case for case in chosen if only is None or only in case.id][index::parts]
     for number, case in enumerate(chosen):
@@ -215,7 +250,9 @@ def times(path: Path, part: str, only: str | None, compile_only: bool) -> None:
                 torch.cuda.synchronize()
                 if compile_only:
                     continue
-                row["seconds"] = 1e-3 * triton.testing.do_bench(call, WARM_MS, TIMED_MS, return_mode="median")
+                with Path(tempfile.gettempdir(), "timing").open("w") as turn:
+                    fcntl.flock(turn, fcntl.LOCK_EX)
+                    row["seconds"] = 1e-3 * triton.testing.do_bench(call, WARM_MS, TIMED_MS, return_mode="median")
         except Exception as error:  # a configuration that does not fit a card is a row, too
             row["error"] = f"{type(error).__name__}: {str(error)[:200]}"
         finally:
@@ -270,10 +307,16 @@ def main() -> int:
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--only", help="cases whose name contains this")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--problems", type=Path, help="a folder of folders")
+    parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--write", type=Path, help="with compare: write the rows beside this page")
     options = parser.parse_args()
     if options.do == "times":
-        times(options.files[0], options.part, options.only, options.compile)
+        if options.problems is not None:
+            cases = problems(options.problems, options.inductor)
+        else:
+            cases = kernels() if options.compile else itertools.chain(kernels(), references())
+        times(options.files[0], cases, options.part, options.only, options.compile)
     else:
         print(compare(options.files[0], options.files[1], options.write))
     return 0

@@ -82,6 +82,7 @@ def test_the_corpus_on_the_card(entry, card, twins):
 
 UNSEEN = [
     ("copy_after_torch", "copy_kernel"), ("decoy_behind_a_guard", "decoy_kernel"), ("host_computes", "host_compute"),
+    ("argument_small_term_left_out", "not_equivalent"),
 ]  # fmt: skip
 
 

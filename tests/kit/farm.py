@@ -145,7 +145,9 @@ def _ask(
     folder = _folder or os.environ[FOLDER]
     farm.connect(f"{folder}/{at}")
     socket.send_fds(farm, [json.dumps(request).encode()], fds)
-    data, received, _, _ = socket.recv_fds(farm, 1 << 16, 4)
+    data: bytes = b""
+    with contextlib.suppress(ConnectionResetError):
+        data, received, _, _ = socket.recv_fds(farm, 1 << 16, 4)
     if not data:
         log = Path(folder, "log").read_text(errors="replace")[-2000:]
         raise RuntimeError(f"the farm has ended\n{log}")

@@ -23,8 +23,11 @@ from drkernel.verdict import NotChecked, Verdict
 
 OF_MODELLED_TIME = ("unpriced_operator", "data_dependent", "unstable_time", "baseline_not_compiled")
 """findings about what the simulator can say of a time, which the card has measured"""
-NO_CREDIT = ("host_compute", "size_dependent", "kernels_missing_when_timed", "weights_apart", "number_dependent")
-"""findings that take speedup and coverage from a candidate that is right"""
+NO_CREDIT = (
+    "host_compute", "size_dependent", "kernels_missing_when_timed", "weights_apart", "number_dependent",
+    "not_equivalent", "constant_answer",
+)  # fmt: skip
+"""findings that take speedup and coverage from a candidate that is right, whatever else is found of its time"""
 
 
 def with_co_judge(verdict: Verdict, request: EvalRequest, evaluate: Callable[[EvalRequest], Verdict]) -> Verdict:
@@ -93,7 +96,9 @@ def _together(verdict: Verdict, second: Verdict) -> Verdict:
     if not second.is_correct:
         fields |= {"status": second.status, "error": second.error}
         fields["correctness"] = verdict.correctness if second.is_hack else second.correctness
-    if not second.is_correct or any(finding.kind in NO_CREDIT for finding in added):
+    timed = any(finding.kind in OF_MODELLED_TIME for finding in second.findings)
+    withheld = second.speedup is None and second.coverage == 0 and not timed  # for what is no matter of its times
+    if not second.is_correct or withheld or any(finding.kind in NO_CREDIT for finding in added):
         fields |= {"speedup": None, "coverage": 0.0}
     elif verdict.coverage is not None and second.coverage is not None and second.profile is not None:
         whole = second.profile.coverage  # with launches that the answer does not need, and copies of others' work

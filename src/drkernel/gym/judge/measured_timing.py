@@ -99,8 +99,9 @@ def clock_noise(reference: Sequence[Block]) -> float:
 
 def clock_decides(reference: Sequence[Block], candidate: Sequence[Block]) -> bool:
     """Whether the judge's clock says more than the candidate's events, which may be forged for any calls, by more than
-    its noise."""
-    return median_seconds(candidate) > median_seconds(candidate, by_clock=False) + clock_noise(reference)
+    its noise, in three quarters of the blocks: of an escape every block is long, of a busy host some are."""
+    shares = sorted(block.share for block in candidate)
+    return shares[len(shares) // 4] > median_seconds(candidate, by_clock=False) + clock_noise(reference)
 
 
 def speedup_interval(
