@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import random
 import socket
 import time
 from collections import Counter
@@ -30,7 +29,7 @@ POISONED_BYTES = 64 << 20
 MOST_CHARACTERS = 400_000
 """of the names of a call's kernels: thousands of them, and as JSON less than an answer may be long"""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-_clock, _chance = time.perf_counter, random.SystemRandom()
+_clock = time.perf_counter
 
 
 class CudaRunner(Runner):
@@ -45,7 +44,6 @@ class CudaRunner(Runner):
         self._most_bytes = 0
         self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         self._kept: Any = None
-        self._flush = torch.empty(0, dtype=torch.uint8)
         self._sample: int | None = None
         """seed of the places whose elements are sent, where not all are"""
         self._launches = LaunchLog()
@@ -206,23 +204,20 @@ class CudaRunner(Runner):
         In the tensors at the places ``moved`` of a call's arguments the elements are moved on by its share in
         ``moves``.
 
-        Each block finds its tensors elsewhere (:meth:`_shifted`). Nothing waits for the flush, so that the host
-        launches while it runs: what launching takes beyond that lead counts, and no jitter of the host. Inputs arrive
-        behind the lead, so that nothing can be computed during it; behind them the rest of the flush drives them out of
-        the caches. The outputs of the call ``keep`` stay for :meth:`_kept_outputs`, so that sending them is not in
-        anyone's time.
+        Nothing waits for the flush, so that the host launches while it runs: what launching takes beyond that lead
+        counts, and no jitter of the host. Inputs arrive behind the lead, so that nothing can be computed during it;
+        behind them the rest of the flush drives them out of the caches. The outputs of the call ``keep`` stay for
+        :meth:`_kept_outputs`, so that sending them is not in anyone's time.
         """
         sets = [replace_leaves(arguments, self._argument) for arguments in unpack(header["sets"], payload)]
-        self._kept, shift = None, self._shifted()
-        nbytes = max(1, header["flush_bytes"])
-        if len(self._flush) != nbytes:
-            self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
-        lead, rest = self._flush.split([nbytes - nbytes // 4, nbytes // 4])
+        flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
+        lead, rest = flush.split([len(flush) - len(flush) // 4, len(flush) // 4])
         module = self._module if not header["dry"] else lambda *arguments: None
         events, walls, places, moves = [], [], _Places(header["moved"]), header["moves"]
         start, end = self._mark(), self._mark()
         for mark in (start, end):
             mark.record()  # the driver makes an event when it is first recorded
+        self._kept = None
         with torch.no_grad():
             for index, chosen in enumerate(header["order"]):
                 self._forget_persisting_lines()
@@ -240,17 +235,7 @@ class CudaRunner(Runner):
                     self._kept = result
                     if places.holds(result):  # an argument, or a view of one
                         places = _Places(header["moved"])
-        del shift
         return {"events": events, "walls": walls}
-
-    def _shifted(self) -> list[torch.Tensor]:
-        """Memory that lies, while it is held, where a block's tensors were before: on an H100 where tensors lie is
-        worth 0.1 to 0.3 us, which a block's calls share."""
-        if self._device.type != "cuda":
-            return []
-        torch.cuda.empty_cache()
-        sizes = [1 << 19] * _chance.randrange(8) + [_chance.randrange(1, 16) << 21]
-        return [torch.empty(size, dtype=torch.uint8, device=self._device) for size in sizes]
 
     def _kept_outputs(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The outputs of the timed call that was to be kept."""
