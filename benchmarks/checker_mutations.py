@@ -368,8 +368,6 @@ simulated GPU, which also stops at illegal addresses. *Numeric*: this project's 
 Left out of the table: mutants that are no fault at these sizes (proved equal in every element, or the honest kernel's
 answers bit by bit), and those that round and change nothing else. Columns count the faults that are missed.
 
-| fault | faults | KernelBench | numeric | exact |
-|---|--:|--:|--:|--:|
 {table}
 
 {missed}
@@ -391,7 +389,7 @@ def kind_of(row: Row) -> str:
 
 def page(rows: list[Row], path: Path) -> str:
     """The text of the page."""
-    lines, totals = [], Counter[str]()
+    lines, totals = [["fault", "faults", "KernelBench", "numeric", "exact"]], Counter[str]()
     for fault in (*KINDS, "all"):
         some = [row for row in rows if fault in (row.fault, "all") and kind_of(row) != "stillborn"]
         kinds = Counter(map(kind_of, some))
@@ -403,7 +401,7 @@ def page(rows: list[Row], path: Path) -> str:
             exact=sum(row.numeric == "correct" and row.exact != "differs" for row in faults),
         )  # fmt: skip
         shown = [totals[name] for name in ("faults", "kernelbench", "numeric", "exact")]
-        lines.append(f"| {fault} | " + " | ".join(map(str, shown)) + " |")
+        lines.append([fault, *map(str, shown)])
     open_ = [row for row in rows if kind_of(row) == "fault" and row.numeric == "correct" and row.exact != "differs"]
     said = [f"- {row.kernel}, line {row.line}, {row.fault}: {row.exact or 'not compared'}, {row.why}" for row in open_]
     count = totals["faults"]
@@ -424,7 +422,7 @@ def page(rows: list[Row], path: Path) -> str:
         others=others,
         kinds=len(KINDS),
         kernels=kernels,
-        table="\n".join(lines),
+        table=write_table(path.with_name(f"{path.stem}_kinds.csv"), lines),
         missed=missed,
         link=link,
     )

@@ -286,6 +286,7 @@ def compare(measured: Path, modelled: Path, page: Path | None) -> str:
     rows_table += [[a["id"], f"{a['seconds'] * 1e6:.2f}", f"{b['seconds'] * 1e6:.2f}"] for a, b in pairs]
     if page is not None:
         write_table(page.with_suffix(".csv"), rows_table)
+        write_table(page.with_name(f"{page.stem}_families.csv"), table)
     return "\n".join("| " + " | ".join(row) + " |" for row in table)
 
 

@@ -36,7 +36,7 @@ from drkernel.gym.judge.modelled_timing import log_error
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Recorder, dependences, replay
-from surveys import forked, keep_row, kept_rows, parser_of, quantile, spearman
+from surveys import forked, keep_row, kept_rows, markdown, parser_of, quantile, spearman, write_table
 
 CARD = "a100"
 MOST_BYTES = 12 << 30
@@ -224,8 +224,8 @@ def regime(row: Row) -> str:
     return f"{bound}, {size}"
 
 
-def line(name: str, rows: list[Row]) -> str:
-    """One line of a table."""
+def line(name: str, rows: list[Row]) -> list[str]:
+    """One row of a table."""
     errors = [row.error for row in rows]
     files: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -235,18 +235,18 @@ def line(name: str, rows: list[Row]) -> str:
     pairs = [row.priced[0] for row in rows], [row.measured for row in rows]
     rank = spearman(*pairs)
     sizes = list(map(abs, errors))
-    return (
-        f"| {name} | {len(rows)} | {rank:.3f} | {median(sizes):.3f} | {quantile(sizes, 0.9):.2f} | "
-        f"×{math.exp(median(errors)):.2f} | {inside / len(rows):.0%} | {close}/{len(files)} |"
-    )
+    return [
+        name, f"{len(rows)}", f"{rank:.3f}", f"{median(sizes):.3f}", f"{quantile(sizes, 0.9):.2f}",
+        f"×{math.exp(median(errors)):.2f}", f"{inside / len(rows):.0%}", f"{close}/{len(files)}",
+    ]  # fmt: skip
 
 
-HEAD = "| | rows | Spearman | median error (log) | p90 | bias | in the 90% interval | files within 25% |\n|---"
-HEAD += "|--:" * 7 + "|"
+HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias", "in the 90% interval", "files within 25%"]
+FAR = ["file", "modelled / measured", "rows", "first row, measured", "last row, measured", "bound by"]
 
 
-def report(rows: list[Row], worst: int) -> str:
-    """All tables."""
+def report(rows: list[Row], worst: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Agreement by what bounds a kernel and by size; the files farthest off, by the median of their rows."""
     out = [HEAD]
     for side, name in SIDES.items():
         mine = [row for row in rows if row.side == side]
@@ -261,14 +261,12 @@ def report(rows: list[Row], worst: int) -> str:
     for row in rows:
         files[row.side, row.file].append(row)
     far = sorted(files.items(), key=lambda item: -abs(median(row.error for row in item[1])))[:worst]
-    out += ["", "Files farthest off (median ratio of model to measured; the first and last row's):", ""]
+    listed = [FAR]
     for (side, name), some in far:
-        ends = ", ".join(
-            f"{row.measured * 1e6:.1f} µs measured ×{math.exp(row.error):.2f}" for row in (some[0], some[-1])
-        )
-        middle = math.exp(median(row.error for row in some))
-        out.append(f"- {SIDES[side]} `{name}`: ×{middle:.2f} in {len(some)} rows; {ends} ({regime(some[-1])})")
-    return "\n".join(out) + "\n"
+        ends = [f"{row.measured * 1e6:.1f} µs ×{math.exp(row.error):.2f}" for row in (some[0], some[-1])]
+        middle = f"×{math.exp(median(row.error for row in some)):.2f}"
+        listed.append([f"{SIDES[side]} {name}", middle, f"{len(some)}", *ends, regime(some[-1])])
+    return out, listed
 
 
 def main() -> None:
@@ -283,7 +281,7 @@ def main() -> None:
     parser.add_argument("--half", default="all", choices=["chosen", "unused", "all"])
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--worst", type=int, default=30)
-    parser.add_argument("--page", type=Path, help="write the tables to this file")
+    parser.add_argument("--page", type=Path, help="write the tables beside this page")
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     if not options.report:
@@ -294,11 +292,10 @@ def main() -> None:
         for row in rows:
             print(f"{row.side}/{row.file} {row.size[:80]}: {row.measured * 1e6:.2f} µs measured, "
                   f"{row.priced[0] * 1e6:.2f} modelled, ×{math.exp(row.error):.2f}, {regime(row)}")  # fmt: skip
-    text = report(rows, options.worst)
-    print(text)
-    if options.page:
-        command = f"python benchmarks/model_vs_tritonbench.py DIR --half {options.half} --page FILE"
-        options.page.write_text(f"# The model against TritonBench's times on an A100\n\n`{command}`\n\n{text}")
+    tables = report(rows, options.worst)
+    print(*markdown(tables[0], 7), "", *markdown(tables[1]), sep="\n")
+    for name, table in zip(("", "_worst"), tables if options.page else (), strict=False):
+        write_table(options.page.with_name(f"{options.page.stem}{name}.csv"), table)
 
 
 if __name__ == "__main__":

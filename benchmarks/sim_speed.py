@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 
 from extrapolation_kernels.rows import gelu_kernel, layer_norm_kernel, softmax_kernel
-from surveys import parser_of
+from surveys import cells, parser_of, write_table
 
 HEADING = """# The executor against Triton's interpreter and PyTorch eager
 
@@ -214,17 +214,17 @@ def measure(who: str, name: str) -> dict[str, float]:
 
 def row(workload: Workload, found: dict[str, float]) -> str:
     """One line of the table."""
-    cells = [
+    shown = [
         f"{found[key] * 1e3:.1f}" if key in found else "" for key in ("interpreter", "first", "run", "checked", "eager")
     ]
     small = workload.name.startswith("small")
     if "interpreter" in found:
         ratio = found["interpreter"] / found["first" if small else "run"]
-        cells.append(f"{ratio:.1f}x" + (f" ({workload.target:g}x)" if workload.target else ""))
+        shown.append(f"{ratio:.1f}x" + (f" ({workload.target:g}x)" if workload.target else ""))
     else:
-        cells.append("")
-    cells.append(f"{found['run'] / found['eager']:.1f}")
-    return f"| {workload.name} | " + " | ".join(cells) + " |"
+        shown.append("")
+    shown.append(f"{found['run'] / found['eager']:.1f}")
+    return f"| {workload.name} | " + " | ".join(shown) + " |"
 
 
 def main() -> None:
@@ -256,7 +256,8 @@ def main() -> None:
         lines.append(row(workload, found))
         print(lines[-1], flush=True)
     if options.out is not None:
-        options.out.write_text(f"{HEADING}\n\n" + "\n".join(lines) + "\n")
+        link = write_table(options.out.with_suffix(".csv"), cells(lines[2:]))
+        options.out.write_text(f"{HEADING}\n\n{lines[0]}\n\n{link}\n")
 
 
 if __name__ == "__main__":

@@ -87,11 +87,9 @@ inputs alone. *Fails*: does not compile or run, or not in 60 s; the A100's table
 
 {table}
 
-What a card accepted and we do not:
-
-{others}
-
 Speedups of the answers that both accept: {agreement}.
+
+Every answer, with the reason where it is not accepted:
 
 {link}
 """
@@ -241,10 +239,6 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
         there = f"{float(row['gpu_speedup']):.2f}" if row["gpu"] == "correct" else ""
         here = "" if (speedup := speedup_of(row)) is None else f"{speedup:.2f}"
         listed.append([row["answer"], row["gpu"], there, ours(row), here, why(row)])
-    others = [["answer", "here", "why"]]
-    for row in sorted(right, key=lambda one: (ours(one), one["answer"])):
-        if not ours(row).startswith("correct"):
-            others.append([f"`{row['answer']}`", ours(row), why(row)[:160]])
     agreement = []
     cards = {"A100": "(?!llm|dis).*/level", "Ada": "llm", "H100": ".*/kernelb", "V100, here A100": "dis"}
     for card, known in cards.items():
@@ -261,7 +255,6 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
         machine=machine,
         count=len(rows),
         table="\n".join(markdown(table, numbers=len(OURS))),
-        others="\n".join(markdown(others)),
         agreement="; ".join(agreement),
         link=write_table(path.with_suffix(".csv"), listed),
     )
