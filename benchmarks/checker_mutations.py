@@ -7,8 +7,6 @@ Each kind of fault is a change of the syntax tree of Triton functions, made at o
 a hash. KernelBench's rule: five draws of the inputs, ``allclose`` at 1e-2. A mutant that does not compile is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

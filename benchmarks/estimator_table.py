@@ -23,8 +23,6 @@ errors of the paired difference. Every question has two placebo arms, 0.75 × TR
 with others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import random

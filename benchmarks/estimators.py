@@ -8,8 +8,6 @@ trajectories goes through the library's functions, weighted by its probability; 
 no error bars.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ Kernels of the package ``liger-kernel`` as ``tests/kit/liger_cases.py`` calls th
 TritonBench-G in :data:`FILES`. They run on a simulated GPU, whose commands are recorded and evaluated.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time

@@ -8,8 +8,6 @@ A reference equals itself wherever both fields define it. What is not defined is
 Sizes are the tiny profile's, or as thin as the judge makes them.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import astuple, dataclass, fields

@@ -11,8 +11,6 @@ device time against the executed one. The speed ratio is wall time of the execut
 both with compiled kernels.
 """
 
-from __future__ import annotations
-
 import platform
 import statistics
 import sys

@@ -12,8 +12,6 @@ seconds of processor time, or a minute, is stopped and listed; one that wants to
 call N alone, in this process, and says what it is. Exit code 1 when there were findings. Needs no GPU; x86-64 Linux.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import mmap

@@ -9,8 +9,6 @@ functions of ``c10::Allocator`` and calls back into Python for each storage. :fu
 it relies on is not there. It stays until the process ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -8,8 +8,6 @@ one in a process of its own, as a ratio to importing torch and triton. Wall-cloc
 processor time (``cpu``: judge, zygote and all children) does not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

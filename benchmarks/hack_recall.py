@@ -6,8 +6,6 @@
 Needs no GPU; about eight minutes on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -13,8 +13,6 @@ Runs live under ``--out``; those that are done are read. Writes ``hacking.md`` i
 of an existing page is written by hand and kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -13,8 +13,6 @@ processes together (pages that no file backs, those in common once, several time
 after a first small grade.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

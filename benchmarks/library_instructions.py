@@ -7,8 +7,6 @@ a kernel that only copies. A function with a slow path (a branch, or a call) cou
 upper bound: the table's is that of the path that ordinary arguments take. Needs no GPU.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

@@ -5,8 +5,6 @@ the kernels, of the git revision that added the row. ``python liger_rows.py`` is
 starts for each (revision, kernel, card): it reads rows as JSON lines and answers with one line per row.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import io

@@ -10,8 +10,6 @@ An entry that does not end as it must is graded once more: times of a few millis
 other work, too. Needs no GPU otherwise: the card is the simulated one inside the runner (tests/kit/simulated_card.py).
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

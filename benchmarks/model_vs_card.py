@@ -12,8 +12,6 @@ already are left out, so that an interrupted run goes on; ``--part I/N`` is ever
 kernel once and times nothing. Processes beside each other take turns in timing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import math

@@ -14,8 +14,6 @@ problem's module on meta tensors (no arithmetic, shapes alone), models it, and p
 correlation, the median and the 90th percentile of |log(model / measured)|, and the median relative error.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

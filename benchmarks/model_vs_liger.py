@@ -10,8 +10,6 @@ it, on the simulated card, and its device work is recorded under ``--run``. An i
 ``--limit`` are counted as not run. Times are seconds between two CUDA events after an L2 flush, as ``do_bench`` has it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

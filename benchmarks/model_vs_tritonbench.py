@@ -10,8 +10,6 @@ kept under ``--run``: an interrupted run goes on, and ``--report`` prices it und
 Half of the files (by a digest of their name) may be looked at when a constant is chosen, the other half never.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import gc

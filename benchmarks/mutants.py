@@ -18,8 +18,6 @@ goes on where it was. It has a namespace for its processes, and the copy is at t
 another one, whose environment is used): a broken guard of a signal or of a removal may do anything. Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

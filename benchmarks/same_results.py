@@ -18,8 +18,6 @@ expectation in it), bench (a scripted writer), solve (the replies of ``examples/
 only with ``--all``). ``--all`` takes the whole corpus and a longer bench.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

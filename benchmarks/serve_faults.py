@@ -10,8 +10,6 @@ connections are cut in the middle of requests and responses, the disk is full, t
 node of a Ray cluster dies. Every verdict that a client got is compared with the store.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -10,8 +10,6 @@ best of several launches with native code built and sanitizers off, ``checked`` 
 compile step; its time is one launch. ``eager`` is torch on the same CPU tensors with the same number of threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ get prose; --climb 0.7 makes it a better writer):
     drkernel bench --model "command:python benchmarks/stts_writer.py --climb 0.7" --tag loss --turns 4
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What benchmarks share: options, kept rows, work in a forked process, agreement of two series, long tables."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

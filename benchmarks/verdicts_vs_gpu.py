@@ -7,8 +7,6 @@ A DIR is a clone of a repository that the page names; level 3 is left out, and w
 are called as there. An interrupted run goes on. The page's section "Reading" is kept.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

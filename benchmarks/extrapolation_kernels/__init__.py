@@ -1,7 +1,5 @@
 """Kernels on which times by a sample of programs are held against times by all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Attention with an online softmax: over all keys, causal, over a window."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Kernels that go by numbers in memory: ragged rows, experts of different sizes, gathered rows, histograms."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Matrix products: plain, grouped for L2, split along K, persistent, batched, triangular; a convolution."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

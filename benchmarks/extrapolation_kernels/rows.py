@@ -1,7 +1,5 @@
 """Elementwise kernels, reductions, row kernels, scans, pooling."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl
