@@ -5,8 +5,10 @@ Reads what native code has recorded in its tables during a launch: findings of t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
+import mmap
 import os
 import struct
 import threading
@@ -218,21 +220,32 @@ _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they save"""
 _STRIP = 1 << 16
 """sectors that are looked at together"""
+_MANY_CELLS = 4 << 20
+"""cells from which on they are not taken from memory that was used before, all of which would have to be cleared"""
 
 
-def _ends(sectors: np.ndarray) -> tuple[float, float]:
-    """The first byte of marked sectors, and the end of the last; 0 and 0 when there is none."""
-    first, last = _first_marked(sectors), _first_marked(sectors[::-1])
-    return (0.0, 0.0) if first is None or last is None else (32.0 * first, 32.0 * (len(sectors) - last))
+def _ends(sectors: np.ndarray, marked: float) -> tuple[float, float]:
+    """The first byte of ``marked`` sectors, and the end of the last; 0 and 0 when there is none."""
+    return (32.0 * _first(sectors), 32.0 * (len(sectors) - _first(sectors[::-1]))) if marked else (0.0, 0.0)
 
 
-def _first_marked(sectors: np.ndarray) -> int | None:
+def _first(sectors: np.ndarray) -> int:
     """Where the first marked sector is, looked for strip by strip: it is mostly in the first."""
-    for start in range(0, len(sectors), _STRIP):
-        marked = sectors[start : start + _STRIP] != 0
-        if marked[place := int(marked.argmax())]:
-            return start + place
-    return None
+    strips = ((start, sectors[start : start + _STRIP] != 0) for start in range(0, len(sectors), _STRIP))
+    return next(start + place for start, marked in strips if marked[place := int(marked.argmax())])
+
+
+def _cells(number: int) -> np.ndarray:
+    """Cells of a byte, all 0. Many come fresh from the system, in large pages: what nothing marks takes no time."""
+    if number < _MANY_CELLS:
+        return np.zeros(number, np.uint8)
+    try:
+        fresh = mmap.mmap(-1, number, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no {number} bytes for the marks of a launch") from error
+    with contextlib.suppress(AttributeError, OSError):  # a system without large pages
+        fresh.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(fresh, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -299,12 +312,13 @@ class KernelRun:
             seconds = time.perf_counter() - started
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
         self._keep_initialized()
+        stats = self._stats(workers, programs)
         return LaunchResult(
             findings=self.recorded.findings(workers),
-            stats=self._stats(workers, programs),
+            stats=stats,
             seconds=seconds,
             prints=tuple(line for worker in workers for line in self.recorded.prints(worker)),
-            written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
+            written=tuple(base for base, _, written in stats.footprint if written),
         )
 
     @property
@@ -527,7 +541,7 @@ class KernelRun:
 
     def _sector_maps(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """A byte for each 32-byte sector of the allocations, of what is read and of what is written."""
-        return [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
+        return [(_cells(a.sectors + 8), _cells(a.sectors + 8)) for a in self.allocations]
 
     def _cell_shift(self) -> int:
         """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
@@ -595,7 +609,7 @@ class KernelRun:
             if any(touched):
                 read_bytes, written_bytes = (min(t, float(allocation.nbytes)) for t in touched)
                 footprint.append((allocation.base, read_bytes, written_bytes))
-                parts.append((allocation.base, _ends(read), _ends(write)))
+                parts.append((allocation.base, _ends(read, touched[0]), _ends(write, touched[1])))
         return LaunchStats(
             programs=programs,
             load_sectors=loads / 32,

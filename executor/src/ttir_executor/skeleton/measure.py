@@ -340,6 +340,7 @@ class _Measuring:
         numbers = [value for param, value in params if param.type.elem != "ptr"]
         rng = random.Random(f"{self.settings.seed} {self.grid} {numbers} {self.skeleton.lowered.text}")
         probe = self._launch()
+        probe.own_passes = 1.0  # of none of these
         programs = rng.sample(range(self.programs), min(self.settings.probes, self.programs))
         reads: list[float] = []
         for program in programs:
