@@ -1,405 +1,433 @@
-"""The native helpers that kernels call for every access off the fast path, as LLVM IR, compiled once per process.
+"""The native helpers that kernels call for every access off the fast path, in the language of ``native.py``, compiled
+once per process.
 
 ``dk_access`` handles one element: it checks bounds, alignment, initialisation and races, records findings, and marks
-the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip. ``races.py`` keeps the race shadow and the
-shadows of a whole contiguous strip. ``runtime.py`` defines the layouts of the context and the tables.
+the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip. For data-free kernels ``dk_touch`` examines
+lanes one by one and moves nothing, ``dk_touch_run`` counts a run as if lane by lane, ``dk_place`` returns where the
+contents of an address are, and ``dk_histogram`` counts the marks in a sector map. ``runtime.py`` defines the layouts of
+the context and the tables.
+
+**The shadow memory that finds races** tells for each cell of an allocation which program wrote it and which read it. A
+cell stands for the smallest element that a kernel may touch. Programs run one after another. What two of them do to one
+cell, at least one of them writing, would happen in any order on a GPU, unless one of them released and the other
+acquired in between. Updates that are all atomic do not count.
+
+Cells hold *segments*: the part of a program between two of its synchronising accesses. A program's segments are
+numbered consecutively. If the running program has not acquired anything, another program's segment in a cell is a race
+at once. If it has, the pair is recorded, and ``executor/order.py`` determines afterwards whether a release and an
+acquire lie between the two. Of several readers, or several programs that updated a cell atomically, one is remembered,
+by a rule that depends on the order of execution; launches in other orders remember others.
 """
 
-from ttir_executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
-from ttir_executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC, word
-from ttir_executor.lower.races import word as _get
-from ttir_executor.lower.runtime import CLASSES, FINDING_WORDS, PRINT_WORDS, AccessKind, Ctx, EntryWord, Kind
-from ttir_executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
-
-_FIND = f"""
-define internal ptr @dk_find(ptr %ctx, i64 %addr) noinline {{
-entry:
-{_get("table", "%ctx", Ctx.ENTRIES, "ptr")}{_get("n", "%ctx", Ctx.N_ENTRIES)}  br label %loop
-loop:
-  %lo = phi i64 [ 0, %entry ], [ %lo2, %step ]
-  %hi = phi i64 [ %n, %entry ], [ %hi2, %step ]
-  %more = icmp ult i64 %lo, %hi
-  br i1 %more, label %step, label %done
-step:
-  %sum = add i64 %lo, %hi
-  %mid = lshr i64 %sum, 1
-  %off = mul i64 %mid, {EntryWord.SIZE}
-  %p = getelementptr i64, ptr %table, i64 %off
-  %base = load i64, ptr %p
-  %le = icmp ule i64 %base, %addr
-  %mid1 = add i64 %mid, 1
-  %lo2 = select i1 %le, i64 %mid1, i64 %lo
-  %hi2 = select i1 %le, i64 %hi, i64 %mid
-  br label %loop
-done:
-  %none = icmp eq i64 %lo, 0
-  %prev = sub i64 %lo, 1
-  %at = select i1 %none, i64 0, i64 %prev
-  %off3 = mul i64 %at, {EntryWord.SIZE}
-  %p3 = getelementptr i64, ptr %table, i64 %off3
-  ret ptr %p3
-}}
-"""
-
-
-def _row(count: int, values: list[str]) -> str:
-    """Stores of ``values`` into consecutive words behind ``%row``."""
-    lines = []
-    for k, value in enumerate(values):
-        lines.append(f"  %w{k} = getelementptr i64, ptr %row, i64 {k}\n  store {value}, ptr %w{k}\n")
-    assert len(values) == count
-    return "".join(lines)
-
-
-def _append(counter: Ctx, limit: Ctx, table: Ctx, words: int, values: list[str]) -> str:
-    """Add a row to a table of the context, counting also what no longer fits."""
-    return f"""{_get("n", "%ctx", counter)}{_get("max", "%ctx", limit)}  %n1 = add i64 %n, 1
-  store i64 %n1, ptr %n.p
-  %room = icmp ult i64 %n, %max
-  br i1 %room, label %write, label %done
-write:
-{_get("list", "%ctx", table, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %off = mul i64 %n, {words}
-  %row = getelementptr i64, ptr %list, i64 %off
-{_row(words, values)}  br label %done
-done:
-  ret void
-"""
-
-
-_RECORD = f"""
-define internal void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 %addr, i64 %base, i64 %size) noinline {{
-start:
-{_append(Ctx.N_FINDINGS, Ctx.MAX_FINDINGS, Ctx.FINDINGS, FINDING_WORDS,
-         ["i64 %kind", "i64 %site", "i64 %pid", "i64 %addr", "i64 %base", "i64 %size"])}}}
-define void @dk_note(ptr %ctx, i64 %kind, i64 %site) {{
-  call void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 0, i64 0, i64 0)
-  ret void
-}}
-define void @dk_print(ptr %ctx, i64 %site, i64 %flat, i64 %value) {{
-start:
-{_append(Ctx.N_PRINTS, Ctx.MAX_PRINTS, Ctx.PRINTS, PRINT_WORDS,
-         ["i64 %site", "i64 %pid", "i64 %flat", "i64 %value"])}}}
-"""  # fmt: skip
-
-
-def _report(kind: Kind) -> str:
-    return f"  call void @dk_record(ptr %ctx, i64 {kind}, i64 %site, i64 %addr, i64 %base, i64 %size)\n"
-
-
-_ACCESS = f"""
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare i32 @memcmp(ptr, ptr, i64)
-define internal i1 @dk_access(ptr %ctx, ptr %known, i64 %addr, i64 %size, i64 %site, i64 %how, ptr %value) noinline {{
-start:
-  %unknown = icmp eq ptr %known, null
-  br i1 %unknown, label %search, label %check
-search:
-  %found = call ptr @dk_find(ptr %ctx, i64 %addr)
-  br label %check
-check:
-  %entry = phi ptr [ %known, %start ], [ %found, %search ]
-{within("%entry")}  br i1 %in, label %inside, label %outside
-outside:
-{_report(Kind.OUT_OF_BOUNDS)}  ret i1 false
-inside:
-  %low = sub i64 %size, 1
-  %rem = and i64 %addr, %low
-  %aligned = icmp eq i64 %rem, 0
-  br i1 %aligned, label %mark, label %misaligned
-misaligned:
-{_report(Kind.MISALIGNED)}  ret i1 false
-mark:
-  %reads = icmp ne i64 %how, {AccessKind.STORE}
-  %write.bits = and i64 %how, {AccessKind.STORE | AccessKind.ATOMIC}
-  %writes = icmp ne i64 %write.bits, 0
-  %rel = sub i64 %addr, %base
-  %sector = lshr i64 %rel, 5
-  br i1 %reads, label %mark_read, label %mark_write
-mark_read:
-{_get("rmap", "%entry", EntryWord.READ_MAP, "ptr")}  %rcell = getelementptr i8, ptr %rmap, i64 %sector
-  store i8 1, ptr %rcell
-  br i1 %writes, label %mark_write, label %marked
-mark_write:
-{_get("wmap", "%entry", EntryWord.WRITE_MAP, "ptr")}  %wcell = getelementptr i8, ptr %wmap, i64 %sector
-  store i8 1, ptr %wcell
-  br label %marked
-marked:
-{_get("init", "%entry", EntryWord.INIT, "ptr")}  %no_init = icmp eq ptr %init, null
-  br i1 %no_init, label %race, label %init_check
-init_check:
-  %ip = getelementptr i8, ptr %init, i64 %rel
-  %lp = getelementptr i8, ptr %ip, i64 %low
-  %first = load i8, ptr %ip
-  %final = load i8, ptr %lp
-  %both = and i8 %first, %final
-  %never = icmp eq i8 %both, 0
-  %bad_init = and i1 %never, %reads
-  br i1 %writes, label %init_set, label %init_test
-init_set:
-  call void @llvm.memset.p0.i64(ptr %ip, i8 1, i64 %size, i1 false)
-  br label %init_test
-init_test:
-  br i1 %bad_init, label %init_bad, label %race
-init_bad:
-{_report(Kind.UNINITIALIZED)}  br label %race
-race:
-{_get("writers", "%entry", EntryWord.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
-  br i1 %no_race, label %ok, label %race_check
-race_check:
-  %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %site, i64 %how, ptr %value)
-  switch i32 %race.kind, label %ok [
-    i32 {RACE_READ}, label %race_read_bad
-    i32 {RACE_WRITE}, label %race_write_bad
-    i32 {RACE_ATOMIC}, label %race_atomic_bad
-  ]
-race_write_bad:
-  %p = inttoptr i64 %addr to ptr
-  %differ = call i32 @memcmp(ptr %p, ptr %value, i64 %size)
-  %same = icmp eq i32 %differ, 0
-  br i1 %same, label %race_same, label %race_differ
-race_same:
-{_report(Kind.RACE_SAME_VALUE)}  br label %ok
-race_differ:
-{_report(Kind.RACE_WRITE)}  br label %ok
-race_read_bad:
-{_report(Kind.RACE_READ)}  br label %ok
-race_atomic_bad:
-{_report(Kind.RACE_ATOMIC)}  br label %ok
-ok:
-  ret i1 true
-}}
-define i1 @dk_atomic(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site) {{
-start:
-  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 {AccessKind.ATOMIC}, ptr null)
-  br i1 %ok, label %count, label %bad
-bad:
-  ret i1 false
-count:
-{count_atomic()}  ret i1 true
-}}
-"""
-
-
-def _move(size: int, store: bool) -> str:
-    """One lane between memory ``%p`` and its slot."""
-    source, target = ("%slot", "%p") if store else ("%p", "%slot")
-    name = f"{'put' if store else 'get'}{size}"
-    bits = 8 * size
-    return f"""{name}:
-  %{name}.v = load i{bits}, ptr {source}, align 1
-  store i{bits} %{name}.v, ptr {target}, align 1
-  br label %next
-"""
-
-
-_LANES = f"""
-declare i64 @llvm.cttz.i64(i64, i1)
-declare i64 @llvm.ctpop.i64(i64)
-define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how, \
-i64 %warp) {{
-start:
-  %is_store = icmp eq i64 %how, {AccessKind.STORE}
-  %low = sub i64 %size, 1
-  %known = icmp ne ptr %entry, null
-  br i1 %known, label %look, label %prepare
-look:
-{_get("e.base", "%entry", EntryWord.BASE)}{_get("e.end", "%entry", EntryWord.END)}\
-{_get("e.init", "%entry", EntryWord.INIT)}\
-{_get("e.writers", "%entry", EntryWord.WRITERS)}
-  %map.index = select i1 %is_store, i64 {EntryWord.WRITE_MAP}, i64 {EntryWord.READ_MAP}
-  %map.p = getelementptr i64, ptr %entry, i64 %map.index
-  %e.map = load ptr, ptr %map.p
-  %length = sub i64 %e.end, %e.base
-  %fits = icmp uge i64 %length, %size
-  %shadows = or i64 %e.init, %e.writers
-  %no_shadows = icmp eq i64 %shadows, 0
-  %e.plain = and i1 %fits, %no_shadows
-  %e.limit = sub i64 %length, %size
-  br label %prepare
-prepare:
-  %plain = phi i1 [ false, %start ], [ %e.plain, %look ]
-  %base = phi i64 [ 0, %start ], [ %e.base, %look ]
-  %limit = phi i64 [ 0, %start ], [ %e.limit, %look ]
-  %map = phi ptr [ null, %start ], [ %e.map, %look ]
-{lanes_begin()}  br label %loop
-{next_lane("prepare")}  %slot.off = mul i64 %k, %size
-  %slot = getelementptr i8, ptr %data, i64 %slot.off
-  %p = inttoptr i64 %addr to ptr
-  %rel = sub i64 %addr, %base
-  %in = icmp ule i64 %rel, %limit
-  %rem = and i64 %addr, %low
-  %aligned = icmp eq i64 %rem, 0
-  %fine0 = and i1 %in, %aligned
-  %fine = and i1 %fine0, %plain
-  br i1 %fine, label %mark, label %ask
-mark:
-  %rel.sector = lshr i64 %rel, 5
-  %cell = getelementptr i8, ptr %map, i64 %rel.sector
-  store i8 1, ptr %cell
-  br label %move
-ask:
-  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how, ptr %slot)
-  br i1 %ok, label %move, label %next
-move:
-  %size.bit = shl i64 %size, 4
-  %direction = and i64 %how, {AccessKind.STORE}
-  %what = or i64 %size.bit, %direction
-  switch i64 %what, label %next [
-    i64 {16 + AccessKind.LOAD}, label %get1
-    i64 {32 + AccessKind.LOAD}, label %get2
-    i64 {64 + AccessKind.LOAD}, label %get4
-    i64 {128 + AccessKind.LOAD}, label %get8
-    i64 {16 + AccessKind.STORE}, label %put1
-    i64 {32 + AccessKind.STORE}, label %put2
-    i64 {64 + AccessKind.STORE}, label %put4
-    i64 {128 + AccessKind.STORE}, label %put8
-  ]
-{"".join(_move(size, store) for store in (False, True) for size in (1, 2, 4, 8))}next:
-  br label %loop
-done:
-{lanes_end()}  ret void
-}}
-"""
-
-_CLASH = f"""
-define void @dk_clash(ptr %ctx, ptr %addrs, ptr %data, i64 %bits, i64 %site, i64 %size, i64 %base) noinline {{
-start:
-  br label %one
-one:
-  %rest = phi i64 [ %bits, %start ], [ %others, %one.next ]
-  %some = icmp ne i64 %rest, 0
-  br i1 %some, label %first, label %done
-first:
-  %i = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
-  %less = sub i64 %rest, 1
-  %others = and i64 %rest, %less
-  %ip = getelementptr i64, ptr %addrs, i64 %i
-  %addr = load i64, ptr %ip
-  %i.off = mul i64 %i, %size
-  %mine = getelementptr i8, ptr %data, i64 %i.off
-  br label %two
-two:
-  %left = phi i64 [ %others, %first ], [ %left1, %two.next ]
-  %more = icmp ne i64 %left, 0
-  br i1 %more, label %second, label %one.next
-second:
-  %j = call i64 @llvm.cttz.i64(i64 %left, i1 true)
-  %left.less = sub i64 %left, 1
-  %left1 = and i64 %left, %left.less
-  %jp = getelementptr i64, ptr %addrs, i64 %j
-  %other = load i64, ptr %jp
-  %meet = icmp eq i64 %addr, %other
-  br i1 %meet, label %values, label %two.next
-values:
-  %j.off = mul i64 %j, %size
-  %theirs = getelementptr i8, ptr %data, i64 %j.off
-  %differ = call i32 @memcmp(ptr %mine, ptr %theirs, i64 %size)
-  %same = icmp eq i32 %differ, 0
-  br i1 %same, label %two.next, label %clash
-clash:
-{_report(Kind.RACE_LANES)}  br label %done
-two.next:
-  br label %two
-one.next:
-  br label %one
-done:
-  ret void
-}}
-"""
-"""two lanes of a strip that store different values to one place"""
-
-_CLOCK = f"""
-declare i32 @clock_gettime(i32, ptr)
-define i1 @dk_late(ptr %ctx) noinline {{
-start:
-  %time = alloca [2 x i64]
-  %failed = call i32 @clock_gettime(i32 1, ptr %time)
-  %seconds = load i64, ptr %time
-  %part.p = getelementptr i64, ptr %time, i64 1
-  %part = load i64, ptr %part.p
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %part
-{_get("deadline", "%ctx", Ctx.DEADLINE)}  %late = icmp sgt i64 %now, %deadline
-  ret i1 %late
-}}
-"""
-"""CLOCK_MONOTONIC against the launch's deadline"""
+from ttir_executor.lower import runtime
+from ttir_executor.lower.native import compiled
 
 SYMBOLS = ("dk_late", "dk_note", "dk_print", "dk_atomic", "dk_lanes", "dk_clash", "dk_run", "dk_sync", "dk_sort",
-           *TOUCH_SYMBOLS)  # fmt: skip
+           "dk_touch", "dk_touch_run", "dk_place", "dk_histogram")  # fmt: skip
 """what kernels call"""
+_MANTISSA_LEFT = 47
+"""bits of a double below five bits of its mantissa"""
+_CONSTANTS = {
+    **vars(runtime), "MIX": -7046029254386353131, "WARP_MIX": 6364136223846793005, "RACE_READ": 1, "RACE_WRITE": 2,
+    "RACE_ATOMIC": 3, "SEGMENT_BITS": (1 << 30) - 1, "SEVERAL": 1 << 30, "BY_ATOMIC": 1 << 31,
+    "MANTISSA_LEFT": _MANTISSA_LEFT, "ONE": 1023 << (52 - _MANTISSA_LEFT),
+}  # fmt: skip
+"""MIX: an odd number near 2**64 over the golden ratio, which spreads neighbours over a table. RACE: what ``dk_race``
+gives, worst last; 0 when there is no race. In a cell of the race shadow, SEGMENT_BITS: the segment; SEVERAL: other
+programs did the same, and the segment is one of theirs; BY_ATOMIC: an atomic update. ONE: 1.0 without the bits that
+MANTISSA_LEFT counts"""
 
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + _CLASH + RUN + _CLOCK + SORT + touch_helpers()
+    return compiled(_FINDINGS + _RACES + _LANES + _TOUCH + _LAUNCH, _CONSTANTS, SYMBOLS)
 
 
-# ---- sorting
+_FINDINGS = '''
+def dk_find(ctx: ptr, addr) -> ptr:
+    """The last allocation that begins at ``addr`` or before; the first where there is none."""
+    table, low, high = ptr(ctx)[Ctx.ENTRIES], 0, ctx[Ctx.N_ENTRIES]
+    while low < high:
+        middle = (low + high) >> 1
+        below = table[middle * EntryWord.SIZE] <= addr
+        low, high = middle + 1 if below else low, high if below else middle
+    return table + (0 if low == 0 else low - 1) * EntryWord.SIZE
 
 
-_MANTISSA_LEFT = 47
-"""bits of a double below five bits of its mantissa"""
-_ONE = 1023 << (52 - _MANTISSA_LEFT)
-"""1.0 without those bits"""
+def dk_record(ctx: ptr, kind, site, addr, base, size):
+    n = ctx[Ctx.N_FINDINGS]
+    ctx[Ctx.N_FINDINGS] = n + 1
+    if n < ctx[Ctx.MAX_FINDINGS]:
+        put(ptr(ctx)[Ctx.FINDINGS] + n * FINDING_WORDS, kind, site, ctx[Ctx.PROGRAM], addr, base, size)
 
-SORT = f"""
-define void @dk_sort(ptr %ctx, i64 %n) noinline {{
-start:
-{word("weights", "%ctx", Ctx.WEIGHTS, "ptr")}  %unknown = icmp eq ptr %weights, null
-  br i1 %unknown, label %return, label %begin
-begin:
-{word("counts", "%ctx", Ctx.BLOCKS, "ptr")}{word("before", "%ctx", Ctx.SORTED, "ptr")}\
-{word("classes", "%ctx", Ctx.CLASSES, "ptr")}  br label %weigh
-weigh:
-  %k = phi i64 [ 0, %begin ], [ %k1, %weighed ]
-  %sum = phi double [ 1.0, %begin ], [ %sum1, %weighed ]
-  %more = icmp ult i64 %k, %n
-  br i1 %more, label %weighed, label %class
-weighed:
-  %count.p = getelementptr i64, ptr %counts, i64 %k
-  %count = load i64, ptr %count.p
-  %old.p = getelementptr i64, ptr %before, i64 %k
-  %old = load i64, ptr %old.p
-  %times = sub i64 %count, %old
-  %float = uitofp i64 %times to double
-  %weight.p = getelementptr double, ptr %weights, i64 %k
-  %weight = load double, ptr %weight.p
-  %part = fmul double %float, %weight
-  %sum1 = fadd double %sum, %part
-  %k1 = add i64 %k, 1
-  br label %weigh
-class:
-  %bits = bitcast double %sum to i64
-  %high = lshr i64 %bits, {_MANTISSA_LEFT}
-  %octaves = sub i64 %high, {_ONE}
-  %fits = icmp ult i64 %octaves, {CLASSES - 1}
-  %number = select i1 %fits, i64 %octaves, i64 {CLASSES - 1}
-  %width = add i64 %n, 1
-  %offset = mul i64 %number, %width
-  %row = getelementptr i64, ptr %classes, i64 %offset
-  %programs = load i64, ptr %row
-  %programs1 = add i64 %programs, 1
-  store i64 %programs1, ptr %row
-  br label %add
-add:
-  %j = phi i64 [ 0, %class ], [ %j1, %added ]
-  %rest = icmp ult i64 %j, %n
-  br i1 %rest, label %added, label %return
-added:
-  %now.p = getelementptr i64, ptr %counts, i64 %j
-  %now = load i64, ptr %now.p
-  %then.p = getelementptr i64, ptr %before, i64 %j
-  %then = load i64, ptr %then.p
-  %did = sub i64 %now, %then
-  store i64 %now, ptr %then.p
-  %j1 = add i64 %j, 1
-  %sum.p = getelementptr i64, ptr %row, i64 %j1
-  %had = load i64, ptr %sum.p
-  %has = add i64 %had, %did
-  store i64 %has, ptr %sum.p
-  br label %add
-return:
-  ret void
-}}
+
+def dk_note(ctx: ptr, kind, site):
+    dk_record(ctx, kind, site, 0, 0, 0)
+
+
+def dk_print(ctx: ptr, site, flat, value):
+    n = ctx[Ctx.N_PRINTS]
+    ctx[Ctx.N_PRINTS] = n + 1
+    if n < ctx[Ctx.MAX_PRINTS]:
+        put(ptr(ctx)[Ctx.PRINTS] + n * PRINT_WORDS, site, ctx[Ctx.PROGRAM], flat, value)
+
+
+@inline
+def located(ctx, entry, addr):
+    """The allocation that is known, or that of an address."""
+    if entry == None:
+        entry = dk_find(ctx, addr)
+    return entry
+
+
+@inline
+def within(base, end, addr, size):
+    """The bytes at ``addr`` lie in an allocation."""
+    last = addr + size
+    return addr >= base and last <= end and last > addr
+
+
+def dk_access(ctx: ptr, known: ptr, addr, size, site, how, value: ptr) -> i1:
+    entry = located(ctx, known, addr)
+    base = entry[EntryWord.BASE]
+    if not within(base, entry[EntryWord.END], addr, size):
+        dk_record(ctx, Kind.OUT_OF_BOUNDS, site, addr, base, size)
+        return False
+    if addr & (size - 1) != 0:
+        dk_record(ctx, Kind.MISALIGNED, site, addr, base, size)
+        return False
+    reads, writes = how != AccessKind.STORE, how & (AccessKind.STORE | AccessKind.ATOMIC) != 0
+    rel = addr - base
+    if reads:
+        i8(ptr(entry)[EntryWord.READ_MAP])[rel >> 5] = 1
+    if writes:
+        i8(ptr(entry)[EntryWord.WRITE_MAP])[rel >> 5] = 1
+    init = i8(ptr(entry)[EntryWord.INIT])
+    if init != None:
+        first = init + rel
+        never = first[0] & first[size - 1] == 0
+        if writes:
+            memset(first, 1, size)
+        if never and reads:
+            dk_record(ctx, Kind.UNINITIALIZED, site, addr, base, size)
+    if ptr(entry)[EntryWord.WRITERS] != None:
+        race = dk_race(ctx, entry, rel, size, site, how, value)
+        if race == RACE_WRITE:
+            same = memcmp(ptr(addr), value, size) == 0
+            dk_record(ctx, Kind.RACE_SAME_VALUE if same else Kind.RACE_WRITE, site, addr, base, size)
+        elif race != 0:
+            dk_record(ctx, Kind.RACE_READ if race == RACE_READ else Kind.RACE_ATOMIC, site, addr, base, size)
+    return True
+
+
+@inline
+def count_atomic(ctx, addr):
+    """In the table by which contention is estimated."""
+    table = i32(ptr(ctx)[Ctx.ATOMIC_TABLE])
+    table[((addr >> 2) * MIX) >> (64 - ATOMIC_BITS)] += 1
+
+
+def dk_atomic(ctx: ptr, entry: ptr, addr, size, site) -> i1:
+    allowed = dk_access(ctx, entry, addr, size, site, AccessKind.ATOMIC, None)
+    if allowed:
+        count_atomic(ctx, addr)
+    return allowed
+'''
+
+_RACES = '''
+def dk_sync(ctx: ptr, addr, flags):
+    segment = ctx[Ctx.SEGMENT]
+    ctx[Ctx.SEGMENT] = segment + 1
+    ctx[Ctx.ACQUIRED] |= flags & ACQUIRE
+    n = ctx[Ctx.N_SYNCS]
+    if n < ctx[Ctx.MAX_SYNCS]:
+        ctx[Ctx.N_SYNCS] = n + 1
+        put(ptr(ctx)[Ctx.SYNCS] + n * SYNC_WORDS, addr, segment, ctx[Ctx.FIRST_SEGMENT], flags)
+    turn = ptr(ctx)[Ctx.YIELD]
+    if turn != None:
+        turn(ctx)
+
+
+def dk_conflict(ctx: ptr, entry: ptr, addr, size, site, race: i32, prior: i32, value: ptr):
+    if race == 0:
+        return
+    first, segment, earlier = ctx[Ctx.FIRST_SEGMENT], ctx[Ctx.SEGMENT], i64(prior & SEGMENT_BITS)
+    if earlier - first <= segment - first:
+        return
+    writes = race == RACE_WRITE
+    if writes and value != None:
+        if memcmp(ptr(addr), value, size) == 0:
+            return
+    kind = Kind.RACE_READ if race == RACE_READ else Kind.RACE_WRITE if writes else Kind.RACE_ATOMIC
+    key = ((earlier << 30) + segment) ^ (((site << 3) | kind) * WARP_MIX)
+    mixed = key * MIX
+    lately = ptr(ctx)[Ctx.RECENT] + (mixed >> (64 - RECENT_BITS))
+    if lately[0] == key:
+        return
+    lately[0] = key
+    n, most = ctx[Ctx.N_CONFLICTS], ctx[Ctx.MAX_CONFLICTS]
+    ctx[Ctx.N_CONFLICTS] = n + 1
+    row = ptr(ctx)[Ctx.CONFLICTS] + (n if n < most else mixed % most) * CONFLICT_WORDS
+    put(row, kind, site, ctx[Ctx.PROGRAM], addr, entry[EntryWord.BASE], size, earlier, segment, first)
+
+
+def dk_race(ctx: ptr, entry: ptr, rel, size, site, how, value: ptr) -> i32:
+    writers, readers = i32(ptr(entry)[EntryWord.WRITERS]), i32(ptr(entry)[EntryWord.READERS])
+    me, first = i32(ctx[Ctx.SEGMENT]), i32(ctx[Ctx.FIRST_SEGMENT])
+    acquired, addr = ctx[Ctx.ACQUIRED] != 0, entry[EntryWord.BASE] + rel
+    loads, stores, updates = how == AccessKind.LOAD, how == AccessKind.STORE, how == AccessKind.ATOMIC
+    shift = ctx[Ctx.RACE_SHIFT]
+    at = rel >> shift
+    end, worst = at + umax(size >> shift, i64(1)), i32(0)
+    while at < end:
+        w, r = writers[at], readers[at]
+        writer, reader = w & SEGMENT_BITS, r & SEGMENT_BITS
+        written, old = w != 0, writer - first > me - first
+        other = written and (old or w & SEVERAL != 0)
+        read = r != 0 and (reader - first > me - first or r & SEVERAL != 0)
+        plain = not signed_less(w, 0)
+        stored, updated = other and plain, other and not plain
+        of_w = i32(RACE_ATOMIC) if updates else i32(RACE_WRITE) if stores else i32(RACE_READ)
+        of_w = of_w if stored else i32(RACE_ATOMIC) if updated and (loads or stores) else i32(0)
+        of_r = (i32(RACE_READ) if stores else i32(RACE_ATOMIC) if updates else i32(0)) if read else i32(0)
+        found = umax(of_w, of_r)
+        if found != 0 and acquired:
+            dk_conflict(ctx, entry, addr, size, site, of_w, w, value)
+            dk_conflict(ctx, entry, addr, size, site, of_r, r, None)
+            found = i32(0)
+        worst = umax(worst, found)
+        mine = (i32(at) ^ me) & 1 == 0
+        update = ((me if mine else writer) | SEVERAL if updated else me) | BY_ATOMIC
+        update = me if written and plain and not old else update
+        writers[at] = me if stores else update if updates else w
+        share = (me if mine else reader) | SEVERAL if read else me
+        readers[at] = 0 if stores else share if loads else r
+        at += 1
+    return worst
+
+
+def dk_run(ctx: ptr, entry: ptr, addr, count, stores) -> i1:
+    """A whole contiguous strip; False where an element may have a finding."""
+    rel, writes = addr - entry[EntryWord.BASE], stores != 0
+    init = i8(ptr(entry)[EntryWord.INIT])
+    if init != None:
+        if writes:
+            memset(init + rel, 1, count)
+        else:
+            k = rel
+            while k < rel + count:
+                if init[k] == 0:
+                    return False
+                k += 1
+    writers, readers = i32(ptr(entry)[EntryWord.WRITERS]), i32(ptr(entry)[EntryWord.READERS])
+    if writers == None:
+        return True
+    first = i32(ctx[Ctx.FIRST_SEGMENT])
+    me, begin, span = splat(i32(ctx[Ctx.SEGMENT])), splat(first), splat(i32(ctx[Ctx.SEGMENT]) - first)
+    shift = ctx[Ctx.RACE_SHIFT]
+    mine = (lanes() ^ me) & 1 == 0
+    at, cells = rel >> shift, count >> shift
+    c = 0
+    while c < cells:
+        wp, rp = v16(writers + (at + c)), v16(readers + (at + c))
+        w, r, valid = wp[0], rp[0], lanes() < splat(i32(cells - c))
+        other = w != 0 and w - begin > span and valid
+        read = r != 0 and r - begin > span and valid
+        if any(other or read if writes else other):
+            return False
+        if writes:
+            wp[0] = me if valid else w
+        else:
+            rp[0] = ((me if mine else r & SEGMENT_BITS) | SEVERAL if read else me) if valid else r
+        c += 16
+    return True
+'''
+
+_LANES = '''
+@inline
+def whose_accesses(ctx, store, warp):
+    """For the table of sectors moved lately. ``warp``: from 1, or 0 where that does not matter."""
+    return (ctx[Ctx.PROGRAM] << 43 | i64(store) << 42) ^ (warp * WARP_MIX)
+
+
+@inline
+def moved(sectors, whose, sector):
+    """1 unless the program moved the sector lately."""
+    tag = sector ^ whose
+    place = sectors + (tag * MIX >> (64 - SECTOR_BITS))
+    lately = place[0]
+    place[0] = tag
+    return i64(lately != tag)
+
+
+@inline
+def count_bytes(ctx, store, site, delta):
+    """Correct what the kernel counts; the words of the site."""
+    ctx[Ctx.STORE_BYTES if store else Ctx.LOAD_BYTES] += delta
+    row = ptr(ctx)[Ctx.SITES] + site * SITE_WORDS
+    row[0] += delta
+    return row
+
+
+@inline
+def count_lanes(ctx, store, bits, n, size, site, count):
+    """The sectors and lanes instead of those that the kernel has assumed."""
+    row = count_bytes(ctx, store, site, count * SECTOR_BYTES - n * size)
+    row[1] += ctpop(bits) - n
+
+
+@inline
+def copy(target, source, size):
+    if size == 4:
+        i32(target)[0] = i32(source)[0]
+    elif size == 2:
+        i16(target)[0] = i16(source)[0]
+    elif size == 8:
+        target[0] = i64(source)[0]
+    else:
+        i8(target)[0] = i8(source)[0]
+
+
+def dk_lanes(ctx: ptr, entry: ptr, addrs: ptr, data: ptr, n, bits, site, size, how, warp):
+    store = how == AccessKind.STORE
+    plain, base, limit, marks = False, 0, 0, i8(None)
+    if entry != None:
+        base = entry[EntryWord.BASE]
+        length = entry[EntryWord.END] - base
+        marks = i8(ptr(entry)[EntryWord.WRITE_MAP if store else EntryWord.READ_MAP])
+        plain = length >= size and entry[EntryWord.INIT] | entry[EntryWord.WRITERS] == 0
+        limit = length - size
+    sectors, whose = ptr(ctx)[Ctx.SECTORS], whose_accesses(ctx, store, warp)
+    rest, count = bits, 0
+    while rest != 0:
+        k = cttz(rest)
+        rest &= rest - 1
+        addr = addrs[k]
+        count += moved(sectors, whose, addr >> 5)
+        slot, rel = i64(i8(data) + k * size), addr - base
+        if rel <= limit and addr & (size - 1) == 0 and plain:
+            marks[rel >> 5] = 1
+        elif not dk_access(ctx, entry, addr, size, site, how, slot):
+            continue
+        if store:
+            copy(ptr(addr), slot, size)
+        else:
+            copy(slot, ptr(addr), size)
+    count_lanes(ctx, store, bits, n, size, site, count)
+
+
+def dk_clash(ctx: ptr, addrs: ptr, data: ptr, bits, site, size, base):
+    """Two lanes of a strip that store different values to one place."""
+    while bits != 0:
+        k = cttz(bits)
+        bits &= bits - 1
+        addr, left = addrs[k], bits
+        while left != 0:
+            j = cttz(left)
+            left &= left - 1
+            if addrs[j] == addr:
+                if memcmp(i8(data) + k * size, i8(data) + j * size, size) != 0:
+                    dk_record(ctx, Kind.RACE_LANES, site, addr, base, size)
+                    return
+'''
+
+_TOUCH = """
+def dk_touch(ctx: ptr, entry: ptr, addrs: ptr, n, bits, site, size, how, warp):
+    store, atomic, mark = how == AccessKind.STORE, how == AccessKind.ATOMIC, i8(ctx[Ctx.MARK])
+    sectors, whose = ptr(ctx)[Ctx.SECTORS], whose_accesses(ctx, store, warp)
+    rest, count = bits, 0
+    while rest != 0:
+        k = cttz(rest)
+        rest &= rest - 1
+        addr = addrs[k]
+        count += moved(sectors, whose, addr >> 5)
+        found = located(ctx, entry, addr)
+        base = found[EntryWord.BASE]
+        if not within(base, found[EntryWord.END], addr, size):
+            dk_record(ctx, Kind.OUT_OF_BOUNDS, site, addr, base, size)
+        elif addr & (size - 1) != 0:
+            dk_record(ctx, Kind.MISALIGNED, site, addr, base, size)
+        else:
+            reads, writes = i8(ptr(found)[EntryWord.READ_MAP]), i8(ptr(found)[EntryWord.WRITE_MAP])
+            (writes if store else reads)[addr - base >> 5] = mark
+            if atomic:
+                writes[addr - base >> 5] = mark
+                count_atomic(ctx, addr)
+    if not atomic:
+        count_lanes(ctx, store, bits, n, size, site, count)
+
+
+def dk_touch_run(ctx: ptr, entry: ptr, addr, size, site, how, warp) -> i1:
+    store, mark = how == AccessKind.STORE, i8(ctx[Ctx.MARK])
+    sectors, whose = ptr(ctx)[Ctx.SECTORS], whose_accesses(ctx, store, warp)
+    found = located(ctx, entry, addr)
+    base = found[EntryWord.BASE]
+    if not within(base, found[EntryWord.END], addr, size):
+        return False
+    marks = i8(ptr(found)[EntryWord.WRITE_MAP if store else EntryWord.READ_MAP])
+    sector, last, count = addr >> 5, addr + size - 1 >> 5, 0
+    while sector <= last:
+        marks[sector - (base >> 5)] = mark
+        count += moved(sectors, whose, sector)
+        sector += 1
+    count_bytes(ctx, store, site, count * SECTOR_BYTES - size)
+    return True
+
+
+def dk_place(ctx: ptr, entry: ptr, addr, size, site) -> ptr:
+    found = located(ctx, entry, addr)
+    base = found[EntryWord.BASE]
+    if within(base, found[EntryWord.END], addr, size):
+        data = found[EntryWord.DATA]
+        if data != 0:
+            return ptr(data + (addr - base))
+        ctx[Ctx.NO_DATA] = site + 1
+    zero = ptr(ctx)[Ctx.ZERO]
+    zero[0] = 0
+    return zero
+
+
+def dk_histogram(marks: ptr, n, counts: ptr, span: ptr):
+    k = 0
+    while k < n:
+        eight, at = i64(i8(marks) + k)[0], k
+        while eight != 0:
+            mark = eight & 255
+            if mark != 0:
+                counts[mark] += 1
+                first = span[0]
+                span[0] = at if signed_less(first, 0) else first
+                span[1] = at
+            eight >>= 8
+            at += 1
+        k += 8
 """
+
+_LAUNCH = '''
+def dk_late(ctx: ptr) -> i1:
+    """Whether CLOCK_MONOTONIC is past the launch's deadline."""
+    time = room(2)
+    clock_gettime(1, time)
+    return signed_less(ctx[Ctx.DEADLINE], time[0] * 1000000000 + time[1])
+
+
+def dk_sort(ctx: ptr, n):
+    """Enter the program that ended into the class of its work."""
+    weights = f64(ptr(ctx)[Ctx.WEIGHTS])
+    if weights == None:
+        return
+    counts, before = ptr(ctx)[Ctx.BLOCKS], ptr(ctx)[Ctx.SORTED]
+    total, k = 1.0, 0
+    while k < n:
+        total += f64(counts[k] - before[k]) * weights[k]
+        k += 1
+    octaves = (bits(total) >> MANTISSA_LEFT) - ONE
+    row = ptr(ctx)[Ctx.CLASSES] + (octaves if octaves < CLASSES - 1 else CLASSES - 1) * (n + 1)
+    row[0] += 1
+    j = 0
+    while j < n:
+        now = counts[j]
+        row[j + 1] += now - before[j]
+        before[j] = now
+        j += 1
+'''

@@ -143,13 +143,6 @@ class Kind(IntEnum):
     HINT = 11
 
 
-SEGMENT_BITS = (1 << 30) - 1
-"""in a cell of a race shadow: the segment"""
-SEVERAL = 1 << 30
-"""in a cell of a race shadow: other programs did the same; the segment is one of theirs"""
-BY_ATOMIC = 1 << 31
-"""in a cell of WRITERS: an atomic update"""
-
 ACQUIRE, RELEASE = 1, 2
 """flags of a synchronising access"""
 
