@@ -182,7 +182,7 @@ class TestWeights:
         side = self.side("layer_norm")
         assert side.bind(self.specs(norm__weight=(96,), norm__bias=(96,), extra=(3,))) is None
         assert side.pairs == {"norm.weight": "norm.weight", "norm.bias": "norm.bias"}
-        assert not torch.equal(side.state()["norm.weight"], torch.ones(96)), "constants are made random"
+        assert not torch.equal(side.instance.state_dict()["norm.weight"], torch.ones(96)), "constants are made random"
 
     def test_by_order_and_shape(self):
         side = self.side("layer_norm")
@@ -203,9 +203,8 @@ class TestWeights:
         side = self.side("linear_gelu")
         side.bind(self.specs(linear__bias=(48,)))
         before = side.instance.state_dict()
-        given = side.reweight()
+        side.reweight()
         after = side.instance.state_dict()
-        assert set(given) == {"linear.bias"} and torch.equal(given["linear.bias"], after["linear.bias"])
         assert torch.equal(before["linear.weight"], after["linear.weight"])
         assert not torch.equal(before["linear.bias"], after["linear.bias"])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named, task_named
-from drkernel.gym.judge.seen import essence
+from drkernel.sim.gpu.kernel_text import essence
 from drkernel.task import Task
 from drkernel.tasks.builtin import builtin_task
 

@@ -188,29 +188,27 @@ def has_modes(reference: Reference, precision: Precision) -> bool:
     return not compare(flatten_outputs(other), oracle, tolerance_for(precision)).passed_calls
 
 
-def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOutput]:
-    """Return the floating buffers of the state dict that one call changes (running statistics), with their contents
-    after it."""
+def changed_by_a_call(instance: Instance, inputs: list[Any]) -> dict[str, torch.Tensor]:
+    """Return the buffers that one call changes, with their contents after it."""
     model = copied(instance.model, same_parameters=True)
-    before = {name: buffer.clone() for name, buffer in _statistics(model).items()}
-    if not before:
-        return {}
-    with torch.no_grad():
-        model(*cloned(inputs))
-    after = _statistics(model)
-    changed = [name for name, buffer in before.items() if not torch.equal(buffer, after[name])]
-    if not changed:
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    if before:
+        with torch.no_grad():
+            model(*cloned(inputs))
+    return {name: buffer for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])}
+
+
+def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOutput]:
+    """Return the floating buffers of the state dict that one call changes (running statistics), as they should be."""
+    found, kept = changed_by_a_call(instance, inputs), instance.state_dict()
+    after = {name: buffer for name, buffer in found.items() if name in kept and buffer.is_floating_point()}
+    if not after:
         return {}
     double = promoted_copy(instance.model)
     try:
         run_promoted(double, inputs)
+        exact = dict(double.named_buffers())
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        double = model
-    exact = _statistics(double)
+        exact = after
     precision = instance.problem.task.precision
-    return {name: expected_output(after[name], exact[name], exact[name], precision) for name in changed}
-
-
-def _statistics(model: nn.Module) -> dict[str, torch.Tensor]:
-    kept = model.state_dict(keep_vars=True)
-    return {name: buffer for name, buffer in model.named_buffers() if name in kept and buffer.is_floating_point()}
+    return {name: expected_output(now, exact[name], exact[name], precision) for name, now in after.items()}

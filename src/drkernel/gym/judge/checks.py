@@ -202,7 +202,8 @@ class Checker:
         """Make one checked call; return False when it was wrong. The next call, ``then``, is prepared meanwhile."""
         index = len(self.calls)
         if mode == "reweighted":
-            self.session.load_state(self.side.reweight())
+            self.side.reweight()
+            self.side.hand_over(self.session)
         case = self.ahead.take((index, mode), lambda: self._case(index, mode, self._first))
         self.session.meanwhile(partial(self._prepare, index, self._first or case, then))
         poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of
@@ -310,6 +310,7 @@ def compared(
         expected = call.bound.values(machines[0])
         field.least = least
         answered = call.answered(machines[1])
+        changed = changed or any(machine.guesses for machine in machines)
         if len(expected) != len(answered):
             return _open("another number of outputs", start), []
         found = [_of_output(want, got) for want, got in zip(expected, answered, strict=True)]
@@ -367,9 +368,9 @@ def _of_output(want: Any, got: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
     """Names of inputs and weights with elements whose part in the answer is small enough for a tolerance to hide it,
     where the candidate is wrong in a call with these so much larger that their part is as large as others'."""
-    inputs, found = checker.calls[0].case.inputs, []
-    names = side.reference.argument_names()
-    for name, larger in _larger_parts(side, inputs, names):
+    first, found = checker.calls[0].case, []
+    inputs, names = first.inputs, side.reference.argument_names()
+    for name, larger in _larger_parts(side, inputs, names, first.oracle.mutated):
         instance, given = side.instance, list(inputs)
         if name in names[: len(given)]:
             given[names.index(name)] = larger
@@ -377,9 +378,8 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
             instance = side.problem.instance(side.build_seed)
             instance.model.load_state_dict(side.instance.state_dict() | {name: larger})
         try:
-            oracle, state = instance.oracle(given), instance.state_dict()
-            if side.pairs:
-                checker.session.load_state({theirs: state[mine] for theirs, mine in side.pairs.items()})
+            oracle = instance.oracle(given)
+            side.hand_over(checker.session, instance)
             if usable(oracle) and wrong_answer(checker, ReferenceCall(given, oracle, "declared", 1.0)) is not None:
                 found.append(name)
         except TaskError:
@@ -387,19 +387,20 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
-            return [*found, *([name] if error.kind != "timeout" else [])]
-    if side.pairs:
-        checker.session.load_state(side.state())
+            return [*found, *([name] if error.kind not in ("timeout", "out_of_memory") else [])]
+    side.hand_over(checker.session)
     return found
 
 
-def _larger_parts(side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
+def _larger_parts(
+    side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str], changed: Collection[int]
+) -> list[tuple[str, torch.Tensor]]:
     """Inputs and weights in which some elements have a small part in the answer, with these so much larger."""
     values = {name: value for name, value in side.instance.state_dict().items() if name in side.pairs.values()}
     values |= dict(zip(names, inputs, strict=False))
     parts: dict[str, torch.Tensor] = {}
     with _condemning_nobody():
-        slopes = _slopes(side.instance.model, inputs, names)
+        slopes = _slopes(side.instance.model, inputs, names, changed)
         parts = {name: (slope * values[name]).abs() for name, slope in slopes.items() if name in values}
     usual = max((float(part[part > 0].median()) for part in parts.values() if bool((part > 0).any())), default=0.0)
     found = []
@@ -413,9 +414,11 @@ def _larger_parts(side: ExpectedSide, inputs: Sequence[Any], names: Sequence[str
     return random.Random(side.seeds("larger")).sample(found, min(len(found), MOST_ARGUMENTS))
 
 
-def _slopes(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """What a sum of randomly weighted outputs changes by for each element of floating inputs and weights. In double, so
-    that hardly anything remains of a sum that cancels."""
+def _slopes(
+    model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str], changed: Collection[int]
+) -> dict[str, torch.Tensor]:
+    """What a sum of randomly weighted outputs and ``changed`` arguments changes by for each element of floating inputs
+    and weights. In double, so that hardly anything remains of a sum that cancels."""
     model, inputs = copied(model).double(), promoted_inputs(list(inputs))
     state = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for value in (*inputs, *state.values()):
@@ -423,10 +426,12 @@ def _slopes(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str])
             value.requires_grad_()
     varied = {name: value for name, value in (*zip(names, inputs, strict=False), *state.items())}
     varied = {name: value for name, value in varied.items() if getattr(value, "requires_grad", False)}
-    with torch.enable_grad(), PromoteToDouble():
-        outputs = [out for out in flatten_outputs(model(*inputs)) if isinstance(out, torch.Tensor)]
+    with torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors(), PromoteToDouble():
+        given = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, inputs)
+        outputs = flatten_outputs(model(*given))
+        results = [one for one in (*outputs, *map(given.__getitem__, changed)) if isinstance(one, torch.Tensor)]
         chances = torch.Generator().manual_seed(0)
-        total = sum((out * torch.rand(out.shape, generator=chances)).sum() for out in outputs if out.requires_grad)
+        total = sum((one * torch.rand(one.shape, generator=chances)).sum() for one in results if one.requires_grad)
         if not isinstance(total, torch.Tensor):
             return {}
         slopes = torch.autograd.grad(total, list(varied.values()), allow_unused=True)

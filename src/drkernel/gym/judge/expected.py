@@ -23,11 +23,12 @@ from drkernel.tasks.correctness import compare, declared_values
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import require_determined
 from drkernel.tasks.inputs import Variant, role_of
+from drkernel.tasks.other_calls import changed_by_a_call
 from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
 from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
-    from drkernel.gym.session.protocol import ParameterSpec
+    from drkernel.gym.session.protocol import ParameterSpec, Session
 
 
 class Seeds:
@@ -120,13 +121,21 @@ class ExpectedSide:
         """The reference with other weights."""
         return self.problem.instance(self.seeds("reweight"))
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the weights to pass on, under the candidate's names: the reference's own, not to be changed."""
-        state = self.instance.state_dict()
-        return {theirs: state[mine] for theirs, mine in self.pairs.items()}
+    def hand_over(self, session: Session, instance: Instance | None = None) -> None:
+        """Pass the weights on, or those of another ``instance``; what a call changes is put back before every call."""
+        state = (instance or self.instance).state_dict()
+        given = {theirs: state[mine] for theirs, mine in self.pairs.items()}
+        session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self._changing}
+        if given:
+            session.load_state(given)
 
-    def reweight(self) -> dict[str, torch.Tensor]:
-        """Give the reference other weights that the candidate can also be given; return those."""
+    @cached_property
+    def _changing(self) -> dict[str, torch.Tensor]:
+        """The reference's buffers that a call changes; it starts from the same ones each time."""
+        return changed_by_a_call(self.instance, self.reference.draw_inputs(self.seeds("changing")))
+
+    def reweight(self) -> None:
+        """Give the reference other weights that the candidate can also be given."""
         other = self._drawn_anew
         handed = set(self.pairs.values())
         mine = self.instance.state_dict()
@@ -134,7 +143,6 @@ class ExpectedSide:
         drawn = other.model.named_parameters()
         other.vary(name for name, value in drawn if name in handed and same_value(value, mine[name]))
         self.instance = other
-        return self.state()
 
     @property
     def has_weights(self) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
-from drkernel.gym.judge.seen import BETWEEN, LOADED, STORED, UPDATES, WHOLE, Launched, Seen, Signature
+from drkernel.gym.judge.seen import BETWEEN, UPDATES, WHOLE, Launched, Seen, Signature
+from drkernel.sim.gpu.kernel_text import LOADED, STORED
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
@@ -170,19 +171,25 @@ def _of_quantities(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
 
 def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
     """PyTorch's operators go along the same axes, and work on as many more elements as the sizes require, where these
-    derive from larger inputs."""
+    derive from larger inputs. One makes up for no other: each does no more than the sizes allow, and where only
+    independent axes are longer, no less than they ask for."""
     for label, calls, known in zip(own.seen.operators, own.seen.calls, one.seen.calls, strict=True):
         if not all(any(call.as_much_as(other) for other in known) for call in calls):
             yield f"{label.partition('(')[0]} goes along other or shorter axes than where it was checked"
     if one.work is None:
         return
     larger = frozenset(name for name, size in own.seen.sizes.items() if size != one.seen.sizes.get(name))
+    trifle = TRIFLE * (one.work.input_bytes + one.work.output_bytes)
     here, there = own.seen.elements(larger), one.seen.elements(larger)
-    if there < TRIFLE * (one.work.input_bytes + one.work.output_bytes):
-        return
-    asked = least_growth(own.work, one.work)
-    if here < SLACK * asked * there:
-        yield f"{PYTORCH} work on {here / there:.3g} times as many elements, the reference on {asked:.3g} times"
+    asked, most = least_growth(own.work, one.work), max(growths(own.work, one.work))
+    grown = sum(min(here[label], most * amount) for label, amount in there.items()) / (there.total() or 1.0)
+    if there.total() >= trifle and grown < SLACK * asked:
+        yield f"{PYTORCH} work on {grown:.3g} times as many elements, the reference on {asked:.3g} times"
+    here, there = own.seen.elements(larger, alone=True), one.seen.elements(larger, alone=True)
+    least = least_size_growth(own, one)
+    for label, amount in there.items() if one.kept_rows else ():
+        if amount >= trifle and here[label] < SLACK * least * amount:
+            yield f"{label} works on {here[label] / amount:.3g} times as many elements, the sizes are {least:.3g} times"
 
 
 def _of_inputs(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterator[str]:
@@ -214,7 +221,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: fl
         yield from _of_results(own, launched, one, before)
         checked = [each.seen.launched[signature] for each in same]
         yield from _of_loops(launched, checked)
-        yield from _of_lanes(launched, checked) if left else ()
+        yield from (*_of_lanes(launched, checked), *_of_updates(own, one, launched, checked)) if left else ()
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
@@ -241,6 +248,23 @@ def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     loads, *known = [one.unmasked(LOADED) / (one.filled or 1.0) for one in every]
     if loads < BESIDE * min(known):
         yield f"{launched.name} loads {loads:.3g} times its lanes; {min(known):.3g} where it was checked"
+
+
+def _of_updates(own: OwnCall, one: Exercise, launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
+    """As many atomic updates meet in a place as is to be expected: by how that grew from one checked size to a larger
+    one, or, of one size alone, where the places grow as the outputs do."""
+    counted = {each.work[UPDATES]: each.meeting for each in checked if each.meeting}
+    if not counted or not launched.meeting:
+        return
+    more, met = max(counted.items())
+    grown, power = launched.work[UPDATES] / more, 1.0
+    if len(counted) > 1:
+        less, before = sorted(counted.items())[-2]
+        power = min(1.0, max(0.0, math.log(met / before) / math.log(more / less)))
+    elif one.work is not None:
+        met /= max(1.0, own.work.output_bytes / max(1, one.work.output_bytes))
+    if launched.meeting < BESIDE * (expected := met * max(1.0, grown) ** power):
+        yield f"{launched.meeting:.3g} of {launched.name}'s updates meet in a byte; {expected:.3g} are expected"
 
 
 def _of_loops(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
@@ -498,9 +522,14 @@ def least_size_growth(own: OwnCall, one: Exercise) -> float:
 
 def least_growth(own: ReferenceWork, other: ReferenceWork) -> float:
     """The growth of the reference's work at its own sizes, by the quantity that grows least."""
+    return min(growths(own, other))
+
+
+def growths(own: ReferenceWork, other: ReferenceWork) -> list[float]:
+    """The growth of each quantity of the reference's work."""
     pairs = [
         (own.flops, other.flops),
         (own.read, other.read),
         (own.input_bytes + own.weight_bytes, other.input_bytes + other.weight_bytes),
     ]
-    return min((mine / theirs for mine, theirs in pairs if theirs > 0), default=1.0)
+    return [mine / theirs for mine, theirs in pairs if theirs > 0] or [1.0]

@@ -114,10 +114,12 @@ HOW = {
 
 
 def wrong_answer(checker: Checker, call: ReferenceCall) -> str | None:
-    """Return what is wrong with the answer to a call; None when it is right."""
+    """Return what is wrong with the answer to a call, changed arguments among it; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * bytes_of_outputs(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
-    return compare(values_of(result), call.oracle, checker.side.rule).message
+    wrong = compare(values_of(result), call.oracle, checker.side.rule).message
+    changed = (f"{checker.side.name_of(n)}: {why}" for n, why in checker.wrong_arguments(call.oracle, result) if why)
+    return wrong or next(changed, None)
 
 
 def _in_words(error: SessionError) -> str:
@@ -163,7 +165,7 @@ def _other_mode(checker: Checker) -> tuple[str, str | None] | None:
     if call is None:
         return None
     training = side.instance.model.training
-    checker.session.load_state(side.state())
+    side.hand_over(checker.session)
     checker.session.set_mode(not training)
     try:
         message = wrong_answer(checker, call)
@@ -179,7 +181,7 @@ def _buffers(checker: Checker) -> tuple[str, str | None] | None:
     expected = {theirs[name]: out for name, out in buffers_after(side.instance, inputs).items() if name in theirs}
     if not expected:
         return None
-    checker.session.load_state(side.state())
+    side.hand_over(checker.session)
     checker.session.call(arguments_of(inputs))
     forms = {name: (tuple(out.declared.shape), out.declared.dtype) for name, out in expected.items()}
     state = checker.session.state(forms)

@@ -540,8 +540,7 @@ def placed_weights(
     )  # fmt: skip
     if side.bind(loaded.parameters) is not None:
         return None
-    if side.pairs:
-        session.load_state(side.state())
+    side.hand_over(session)
     return places_of_weights(session, loaded)
 
 

@@ -10,11 +10,9 @@ enclosing block, and how many lanes of its loads and stores are masked off.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
 from torch.utils._pytree import tree_leaves
@@ -23,63 +21,8 @@ from drkernel.gym.session.protocol import Choice
 from drkernel.sim.cost.operators import by_name, depends_on_axes
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
-from drkernel.sim.gpu.pricing import profile_of_text
+from drkernel.sim.gpu.kernel_text import LOADED, PRODUCTS, STORED, WRITTEN, BlockWork, blocks_in, essence
 from drkernel.sim.process.call_record import CallRecord
-from ttir_executor.compiled import compile_ttir
-from ttir_executor.lower.plan import blocks_of
-from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
-
-LOADED, STORED = "bytes loaded", "bytes stored"
-WRITTEN = "bytes of lanes written"
-"""of stores of all kinds and atomics; in :class:`BlockWork` alone"""
-_WRITES = ("tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.atomic_rmw", "tt.atomic_cas")
-PRODUCTS = "products in "
-"""what a unit does for ``tl.dot``; before the unit's name, in :class:`BlockWork` alone"""
-
-
-@dataclass(frozen=True)
-class BlockWork:
-    """The work of one execution of a basic block, from the kernel's text."""
-
-    parent: int | None
-    """the enclosing block; None for the blocks of the function itself"""
-    work: Mapping[str, float]
-    """bytes of all lanes of its loads and stores, masked or not, operations by unit, and of products alone"""
-
-
-@lru_cache(maxsize=1024)
-def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
-    """The blocks of a kernel's text, in the order of ``plan.blocks_of``."""
-    blocks = blocks_of(compile_ttir(ttir).function)
-    place = {id(block): number for number, block in enumerate(blocks)}
-    found = []
-    for block, profile in zip(blocks, profile_of_text(ttir).blocks, strict=True):
-        work: Counter[str] = Counter()
-        for unit, numel, count, _ in profile.lanes:
-            work[unit] += numel * count  # type: ignore[assignment]
-        for dot in profile.dots:
-            for unit in (dot.unit, PRODUCTS + dot.unit):
-                work[unit] += dot.operations  # type: ignore[assignment]
-        for op in block.ops:
-            if op.name in ("tt.load", "tt.store"):
-                work[LOADED if op.name == "tt.load" else STORED] += _nbytes(op)
-            if op.name in _WRITES:
-                value = op.operands[1].type
-                work[WRITTEN] += value.numel * elem_bytes(value.elem)
-        parent = None if block.parent is None else _place(block.parent, place)
-        found.append(BlockWork(parent, dict(work)))
-    return tuple(found)
-
-
-def _place(op: Op, place: Mapping[int, int]) -> int | None:
-    around: BasicBlock | None = op.block
-    return None if around is None else place.get(id(around))
-
-
-def _nbytes(op: Op) -> int:
-    pointer = op.operands[0].type
-    return pointer.numel * elem_bytes(pointer.pointee or "i8")
-
 
 SECTOR = 32
 SIZES_FROM = 16
@@ -88,37 +31,6 @@ UPDATES = "atomic updates"
 WHOLE = "int"
 """the unit of integer work: mostly addresses, and the only unit where data are integers"""
 BETWEEN = "what the call itself has made"
-_NAME = re.compile(r"%[\w$.#:-]+")
-_OPERATOR = re.compile(r"^(?:%[\w$.#:, -]+ = )?\"?([a-z_]+\.[a-z_.]+)\"?")
-_LOCATION = re.compile(r" ?loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
-_WIDTH = re.compile(r"\bi64\b")
-_ARITHMETIC = """
-    constant addi subi muli divsi divui remsi remui ceildivsi floordivsi extsi extui trunci cmpi index_cast minsi maxsi
-    minui maxui andi ori xori shli shrsi shrui select
-"""
-_WHOLE = frozenset(f"arith.{name}" for name in _ARITHMETIC.split()) | {
-    "tt.addptr", "tt.splat", "tt.expand_dims", "tt.broadcast", "tt.make_range", "tt.get_program_id",
-    "tt.get_num_programs", "tt.return", "tt.func", "ub.poison",
-}  # fmt: skip
-"""operations that only compute addresses: they come and go as Triton specialises on a size"""
-
-
-@lru_cache(maxsize=1024)
-def essence(ttir: str) -> str:
-    """A kernel's text without Triton's specialisation on integers: constants, addresses, divisibility hints.
-
-    What remains is its work: loads, stores, products, reductions, functions, loops and branches, each with the shapes
-    and dtypes of its tiles. Two specialisations of one kernel for different sizes have the same essence, unless a size
-    decides about more than numbers.
-    """
-    kept = []
-    for line in ttir.splitlines():
-        line = line.strip()
-        match = _OPERATOR.match(line)
-        if line.startswith("#") or (match is not None and match[1] in _WHOLE):
-            continue
-        kept.append(_WIDTH.sub("i32", _NAME.sub("%", _LOCATION.sub("", line))))
-    return "\n".join(kept)
 
 
 @dataclass(frozen=True)
@@ -166,6 +78,11 @@ class Launched:
     def filled(self) -> float:
         """Bytes touched by stores and atomics, each once, as a share of those of all their lanes."""
         return sum(self.wrote.values()) / (self.asked(WRITTEN) or 1.0)
+
+    @property
+    def meeting(self) -> float:
+        """Atomic updates for each byte touched by stores and atomics."""
+        return self.work.get(UPDATES, 0.0) / (sum(self.wrote.values()) or 1.0)
 
     @property
     def inner(self) -> dict[str, float]:
@@ -247,8 +164,8 @@ class Seen:
     """PyTorch operators with device work, with dtypes, in order; a run of equal ones appears once"""
     calls: tuple[frozenset[Called], ...]
     """how each run of them was called"""
-    worked_on: tuple[tuple[float, frozenset[str]], ...]
-    """elements of each tensor that they read and wrote, and the arguments and weights it derives from"""
+    worked_on: tuple[tuple[str, float, frozenset[str]], ...]
+    """of each tensor that they read and wrote: by which, its elements, and the arguments and weights it derives from"""
     library_flops: float
     """floating-point operations of those operators, as the cost model counts them"""
     exact: bool
@@ -274,10 +191,13 @@ class Seen:
         """How often an argument or weight was read."""
         return self.read.get(name, 0.0) / max(1, self.sizes.get(name, 1))
 
-    def elements(self, of: frozenset[str]) -> float:
-        """Elements that PyTorch's operators read and wrote for values that derive from these arguments and weights, or
-        from none."""
-        return sum(elements for elements, sources in self.worked_on if not sources or sources & of)
+    def elements(self, of: frozenset[str], *, alone: bool = False) -> Counter[str]:
+        """Elements that each of PyTorch's operators read and wrote for values that derive from these arguments and
+        weights, or, if not from these ``alone``, from none."""
+        found: Counter[str] = Counter()
+        for label, elements, sources in self.worked_on:
+            found[label] += elements if sources & of or not (sources or alone) else 0.0  # type: ignore[assignment]
+        return found
 
     @property
     def traffic(self) -> float:
@@ -377,7 +297,7 @@ def _traffic(launches: Sequence[LaunchEntry], operators: Sequence[Operator]) -> 
     return read, written
 
 
-def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[float, frozenset[str]]]:
+def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[str, float, frozenset[str]]]:
     """Elements and sources of each operator's tensors, through the kernels in between."""
     sources = {storage: frozenset([label]) for storage, label in labels.items()}
     for entry in entries:
@@ -389,12 +309,13 @@ def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[
         else:
             continue
         if isinstance(entry, Operator):
-            yield from ((float(meta.elements), sources.get(meta.storage, frozenset())) for meta in entry.inputs)
+            inputs = [(float(meta.elements), sources.get(meta.storage, frozenset())) for meta in entry.inputs]
+            yield from ((entry.label, *one) for one in inputs)
         found = frozenset[str]().union(*(sources.get(storage, frozenset()) for storage in read))
         for storage in written:
             sources[storage] = sources.get(storage, frozenset()) | found
         if isinstance(entry, Operator):
-            yield from ((float(meta.elements), found) for meta in entry.outputs)
+            yield from ((entry.label, float(meta.elements), found) for meta in entry.outputs)
 
 
 def _grouped(

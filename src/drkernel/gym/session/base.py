@@ -48,6 +48,8 @@ class JobSession:
         self.device = parse_device(job.terms.device)
         self.most_output_bytes = settings.memory_bytes
         """most bytes of a call's outputs that are transferred; beyond it an output is only described"""
+        self.starts_from: dict[str, torch.Tensor] = {}
+        """state that calls change, as it is to be before every call"""
         self._left = settings.deadline_s
         self._over: SessionError | None = None
         self._meanwhile: list[Callable[[], None]] = []
@@ -115,6 +117,11 @@ class JobSession:
         data, payload = pack(dict(tensors))
         with self._serving():
             self._ask({"do": "load_state", "state": data}, payload)
+
+    def _begin_again(self) -> None:
+        """Put back state that an earlier call may have changed."""
+        if self.starts_from:
+            self.load_state(self.starts_from)
 
     def set_mode(self, training: bool) -> None:
         """``module.train(training)``, where the candidate is a module."""

@@ -223,6 +223,7 @@ class CudaSession(JobSession):
         """
         if interference not in (None, "none") and (interference not in self.observes or only is not None):
             raise ValueError(f"{interference!r} is not offered for {self._language.title} on {self.device.name}")
+        self._begin_again()
         data, payload = pack(replace_leaves(list(arguments), self._argument))
         start = time.monotonic()
         most, traced = self.most_output_bytes, self._language.told_by == "trace"

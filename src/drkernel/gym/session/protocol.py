@@ -195,6 +195,9 @@ class Session(Protocol):
         ``built_there``: the constructor's tensors are made on the device; ``preferred``: what a tuner is to choose.
         """
 
+    starts_from: dict[str, torch.Tensor]
+    """state that calls change, as it is to be before every call"""
+
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers in place."""
 

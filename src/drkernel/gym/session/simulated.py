@@ -77,6 +77,7 @@ class SimulatedSession(JobSession):
         (None for one that is not a tensor): an output of another form is only described, and all are when their number
         differs.
         """
+        self._begin_again()
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
 

@@ -61,8 +61,12 @@ class BoundCall:
         for value in (*tree_leaves(given), *self.state.values()):
             if isinstance(value, torch.Tensor):
                 machine.give(form_of(value), digest_of(value), value)
-        with torch.no_grad(), without_onednn(), Watched(machine):
-            outputs = self.run(given)
+        with torch.no_grad():
+            before = [(value, value.clone()) for value in self.state.values()]
+            with without_onednn(), Watched(machine):
+                outputs = self.run(given)
+            for value, old in before:  # it may be changed by every call, and the next one is of this state, too
+                value.copy_(old)
         return [machine.read(form_of(out)) if isinstance(out, torch.Tensor) else out for out in outputs]
 
     def ignored_by(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from drkernel.sim.exact.operators import MOVES, OPERATORS
-from drkernel.sim.gpu.operator_lists import ALLOCATORS
+from drkernel.sim.gpu.operator_lists import ALLOCATORS, METADATA_OPERATORS
+from drkernel.sim.gpu.operator_rules import UNSAID_WRITES
 from drkernel.sim.wire.commands import Ref, TensorSpec, decode
 from drkernel.sim.wire.tape import Tape, digest_of
 from ttir_executor.exact.field import Field
@@ -184,6 +186,8 @@ class ExactMachine:
         self.sources = sources
         self.memory = ExactMemory(field)
         self.deadline = deadline
+        self.guesses = False
+        """whether a result is unknown, so that whatever a comparison with it decides is a guess"""
         self._operators = 0
         self._storages: dict[int, int] = {}
         self._given: set[int] = set()
@@ -262,46 +266,53 @@ class ExactMachine:
         if self._operators % CLOCK == 0 and time.thread_time() > self.deadline:
             raise Undecided("too much to evaluate")
         base = name.partition(".")[0]
+        if base in METADATA_OPERATORS:
+            return ()
+        plain_name, outs, places = _written_by(name)
         given = _forms((args, dict(kwargs)))
         bases = {one.base for one in given}
-        out = [value for value in (kwargs.get("out"),) if isinstance(value, TensorForm)]
+        out, written = _forms([kwargs.get(one) for one in outs]), _forms([args[n] for n in places if n < len(args)])
         inplace = base.endswith("_") and not base.startswith("__") and base not in OPERATORS
         fresh = [one for one in results if one.base not in bases]
-        if results and not fresh and not inplace and not out:
+        if results and not fresh and not written and not out:
             return ()  # views
         for one in fresh:
             self.allocate(one)
         if not evaluate:
-            for one in out or ([args[0]] if inplace else []):
+            for one in (*out, *written):
                 self.forget(one)
         if base in ALLOCATORS or not evaluate:
             return ()
-        plain = base.removesuffix("_") if inplace else base
+        plain, name = base, plain_name
         if base == "_index_put_impl_":
             plain, name, args = "index_put", "index_put", args[:4]
         elif inplace:
+            plain = base.removesuffix("_")
             name = plain + name[len(base) :]
-        targets = out or ([args[0]] if inplace else list(results))
+        targets = out or (_forms(args[0]) if inplace else [*results, *written])
         if sum(_count(one) for one in [*given, *targets]) > MOST_ELEMENTS:
             raise Undecided("too much to evaluate")
-        options = {key: value for key, value in kwargs.items() if key != "out"}
+        options = {key: value for key, value in kwargs.items() if key not in outs}
+        values: Any = []
         try:
             values = self._evaluated(plain, name, args, options, targets)
         except Undecided as why:
             self.field.reasons[str(why)] += 1
-            values = [None] * len(targets)
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
             self.field.reasons[f"aten.{plain} ({type(error).__name__})"] += 1
-            values = [None] * len(targets)
         flat = [*values] if isinstance(values, (tuple, list)) else [values]
-        for form, value in zip(targets, flat, strict=False):
+        for form, value in zip_longest(targets, flat[: len(targets)]):
             if value is None:
                 self._forget(form)
             else:
                 self.write(form, _fitted(value, form))
+        for form in written:
+            if form not in targets:
+                self._forget(form)
         return () if plain in MADE else targets
 
     def _forget(self, form: TensorForm) -> None:
+        self.guesses = True
         if form.elem in FLOAT_BITS:
             self.write(form, Exact.unknown(self.field, np.full(form.shape, np.nan)))
         else:
@@ -444,7 +455,9 @@ def earlier_calls(tape: Tape) -> frozenset[int]:
             args, kwargs, result = (decode(part) for part in entry[1:])
             given = [forms[leaf.handle] for leaf in _leaves((args, kwargs)) if isinstance(leaf, Ref)]
             made = [_noted(forms, leaf) for leaf in _leaves(result) if isinstance(leaf, TensorSpec)]
-            written = given[:1] if entry[0].partition(".")[0].endswith("_") else []
+            _, outs, places = _written_by(entry[0])
+            changed = _leaves(([args[n] for n in places if n < len(args)], [kwargs.get(one) for one in outs]))
+            written = [forms[leaf.handle] for leaf in changed if isinstance(leaf, Ref)]
         elif kind == "launch":
             given = [forms[leaf.handle] for leaf in decode(entry[2]) if isinstance(leaf, Ref)]
             made, written = [], [one for one in given if one.base in entry[3]]
@@ -605,3 +618,17 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 def _overload(name: str) -> Any:
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
+@cache
+def _written_by(name: str) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+    """The overload that returns what one of this name writes to arguments given for that, their names, and the places
+    of other arguments that it writes to."""
+    base = name.partition(".")[0]
+    packet, given = getattr(torch.ops.aten, base), _overload(name)._schema.arguments
+    others = {other: getattr(packet, other)._schema.arguments for other in packet.overloads()}
+    outs = tuple(one.name for one in given if one.is_out)
+    rest = [(one.name, str(one.type)) for one in given if not one.is_out]
+    plain = [other for other, theirs in others.items() if outs and [(o.name, str(o.type)) for o in theirs] == rest]
+    said = (n for n, one in enumerate(given) if one.alias_info and one.alias_info.is_write and not one.is_out)
+    return f"{base}.{plain[0]}" if plain else name, outs, (*said, *UNSAID_WRITES.get(base, ()))

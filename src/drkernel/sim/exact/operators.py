@@ -351,19 +351,23 @@ def _group_norm(
 @operator("native_batch_norm", "_native_batch_norm_legit")
 def _batch_norm(
     x: Exact, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
-) -> tuple[Exact, Exact, Exact]:
-    axes = (0, *range(2, len(x.shape)))
+) -> tuple[Any, ...]:
+    """Its results, and the running statistics after it."""
+    axes, running = (0, *range(2, len(x.shape))), [mean, variance]
     if training:
         variance, mean = _var_mean(x, axes, 0, False)
+        among = x.full().f.size // x.shape[1]
+        fresh = (mean, variance * float(among) / max(1.0, among - 1.0))
+        running = [o if o is None else o * (1.0 - momentum) + n * momentum for o, n in zip(running, fresh, strict=True)]
     scale = (variance + eps).rsqrt()
     found = (x - _by_channel(mean, len(x.shape))) * _by_channel(scale, len(x.shape))
-    return _affine(found, *(_by_channel(one, len(x.shape)) for one in (weight, bias))), mean, scale
+    return _affine(found, *(_by_channel(one, len(x.shape)) for one in (weight, bias))), mean, scale, *running
 
 
 @operator("_native_batch_norm_legit_no_training")
 def _batch_norm_in_eval(
     x: Exact, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
-) -> tuple[Exact, Exact, Exact]:
+) -> tuple[Any, ...]:
     return _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
 
 

@@ -288,7 +288,7 @@ def rule_of(name: str) -> OperatorRule:
         argument.name if by_name(argument) else index
         for index, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-    )
+    ).union(UNSAID_WRITES.get(base, ()))
     return OperatorRule(
         call=EMULATED.get(name.removesuffix(".default")) or as_on_cuda(base, call),
         base=base,
