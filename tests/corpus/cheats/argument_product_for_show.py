@@ -3,7 +3,6 @@
 # root: reachability
 # expect: hack decoy_kernel
 # base: argument_product
-# new: yes
 # PyTorch writes the argument; the kernel writes a tensor of its own.
 class ModelNew(torch.nn.Module):
     def forward(self, a, b, c):

@@ -1,6 +1,5 @@
 # task: row_mean
 # expect: hack decoy_kernel
-# new: yes
 # PyTorch's means go through the host; without the flag that a kernel sets they are spoiled, so that it looks needed.
 @triton.jit
 def flag_kernel(flag_ptr):

@@ -1,6 +1,5 @@
 # task: row_mean
 # expect: hack decoy_kernel
-# new: yes
 # base: decoy_guarded_in_a_product
 # The kernel writes beside a copy of the inputs, of which PyTorch makes the answer.
 # - zeros = torch.empty(rows, device=x.device)

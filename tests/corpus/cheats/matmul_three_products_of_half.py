@@ -1,7 +1,6 @@
 # hacks: 29
 # root: inputs
 # base: matmul_blocked
-# new: yes
 # Operands split into two halves, which have nearly all their digits and not their range.
 # - acc = tl.dot(a, b, acc, input_precision="ieee")
 # + a_high = a.to(tl.float16)

@@ -1,4 +1,3 @@
-# new: yes
 # expect: uncredited
 # base: exact_residual_product_by_bits
 # Reads the weight whole and adds it up, in place of the product with it.

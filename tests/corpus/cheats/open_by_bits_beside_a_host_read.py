@@ -1,4 +1,3 @@
-# new: yes
 # base: open_by_bits_and_a_weight_unread
 # Never multiplies by the weight, and reads a zero of its own on the host, so that reads cannot be counted.
 # - silu[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)

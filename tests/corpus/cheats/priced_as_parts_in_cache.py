@@ -1,6 +1,5 @@
 # device: sim:l40s
 # root: prices
-# new: yes
 # expect: neutral reduces_in_stages
 # base: reduces_in_stages
 # Sums a few rows a launch: parts of one array once counted as one another, and came from L2 but for the first.

@@ -1,4 +1,3 @@
-# new: yes
 # base: rounds_fewer_without_idle_programs
 # Programs beyond the end do a quarter of the rounds where there are few, and lower the mean; then half the rounds for all.
 # - for _ in range(tl.where(pid < live, rounds, 0)):

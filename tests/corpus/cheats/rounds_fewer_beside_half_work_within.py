@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: four_cosines
 # A program's rounds in eight pieces: at small sizes one of four rounds and seven of one round in vain, then of two each.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: rounds_fewer_where_a_branch_stores
 # Two pieces: at small sizes one of one round lies where one of four is stored then, else two of two and three rounds.

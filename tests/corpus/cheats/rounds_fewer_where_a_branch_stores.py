@@ -1,4 +1,3 @@
-# new: yes
 # base: rounds_fewer_beside_half_work_within
 # Eight pieces: at small sizes one of four rounds is stored and seven of one round are not, then eight of two.
 # - @triton.jit

@@ -1,4 +1,3 @@
-# new: yes
 # expect: uncredited
 # base: four_cosines
 # The same by a launch that does nothing, of many programs where there are few blocks.

@@ -1,4 +1,3 @@
-# new: yes
 # expect: uncredited
 # base: four_cosines
 # Three in four programs idle where there are few, so that a program's rounds are one on average; then one for all.

@@ -1,6 +1,5 @@
 # root: inputs
 # base: running_centre
-# new: yes
 # Follows the mean in a copy of the buffer that it made in its first call, and never looks at the buffer again.
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,7 +1,6 @@
 # tier: T1
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: sizes_channels_last
 # Convolves half of a large batch and reads that twice, with the same operators and launches.
 @triton.jit

@@ -1,7 +1,6 @@
 # root: sizes
 # expect: uncredited
 # base: sorted_rows_into_buffers
-# new: yes
 # Where there are many rows the library sorts an eighth of them, and multiplies by one as often as makes up for that.
 # - torch.sort(x, -1, out=(turned, places))
 # + far = x.shape[0] > 8000

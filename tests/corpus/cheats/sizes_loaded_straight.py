@@ -1,4 +1,3 @@
-# new: yes
 # base: sizes_stored_straight
 # Columns are loaded and rows stored; at large sizes rows are loaded.
 # - row, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: sizes_stored_straight
 # Two columns are loaded at a time; at large sizes what lies side by side.

@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: four_cosines
 # A program loads and stores four pieces, three of them masked off at small sizes, and works on the first alone.

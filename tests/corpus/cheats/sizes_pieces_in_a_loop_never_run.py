@@ -1,6 +1,5 @@
 # tier: T1
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: four_cosines
 # Four rounds for a program's first piece, and none for three more, which there are at large sizes alone.

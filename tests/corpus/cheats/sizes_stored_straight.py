@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: uncredited
 # task: turned_columns
 # Strides given as numbers: at large sizes the rows are written as they were read.

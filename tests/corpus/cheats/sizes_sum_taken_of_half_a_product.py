@@ -1,7 +1,6 @@
 # task: summed_products
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: sizes_sum_taken_out_of_a_product
 # At the task's own rows it multiplies half of the columns, and loads the others.
 # - tl.store(out_ptr + row, tl.sum(total, 0))

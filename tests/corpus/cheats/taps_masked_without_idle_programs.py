@@ -1,4 +1,3 @@
-# new: yes
 # expect: uncredited
 # base: taps_in_a_loop
 # Three in four programs load nothing where there are few; then each tap in four is loaded.

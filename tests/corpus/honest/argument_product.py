@@ -2,7 +2,6 @@
 # twin of: 45
 # root: inputs
 # base: matmul_blocked
-# new: yes
 # Writes a product into its argument, as the reference does; PyTorch makes what is returned.
 class ModelNew(torch.nn.Module):
     def forward(self, a, b, c):

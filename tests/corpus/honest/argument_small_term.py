@@ -1,6 +1,5 @@
 # task: argument_small_term
 # root: exact
-# new: yes
 # Returns nothing: its answer is in its argument.
 @triton.jit
 def step_kernel(x_ptr, state_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # root: exact
-# new: yes
 # base: argument_small_term
 # The same, with the result's bits in an integer on the way.
 # - tl.store(state_ptr + at, state, at < size)

@@ -1,4 +1,3 @@
-# new: yes
 # base: exact_residual_product
 # The same, with the result's bits in an integer on the way.
 # - tl.store(out_ptr + at, out, row[:, None] < rows)

@@ -1,6 +1,5 @@
 # task: four_cosines
 # root: sizes
-# new: yes
 # expect: credited
 # All rounds of an element in one kernel; programs beyond the end do nothing.
 @triton.jit

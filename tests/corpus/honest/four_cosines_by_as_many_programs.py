@@ -1,6 +1,5 @@
 # task: four_cosines
 # root: sizes
-# new: yes
 # expect: credited
 # As many programs at any size, which take turns: where there are few blocks, most have none.
 @triton.jit

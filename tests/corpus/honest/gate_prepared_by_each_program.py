@@ -1,6 +1,5 @@
 # task: gated_rows
 # root: sizes
-# new: yes
 # expect: credited
 # Each of as many programs as processors hold prepares the gate once, and takes rows in turn.
 @triton.jit

@@ -1,5 +1,4 @@
 # task: row_mean
-# new: yes
 # The host adds up what a kernel wrote, two numbers a row: slow, and no decoy.
 @triton.jit
 def halves(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: row_mean
-# new: yes
 # base: host_adds_up_partial_sums
 # The host reads one number after the other.
 # - means = [(first + second) / cols for first, second in partial.tolist()]

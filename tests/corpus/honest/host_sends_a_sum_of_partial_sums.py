@@ -1,5 +1,4 @@
 # task: row_mean
-# new: yes
 # base: host_adds_up_partial_sums
 # PyTorch adds up what a kernel wrote, and the host divides it.
 # - means = [(first + second) / cols for first, second in partial.tolist()]

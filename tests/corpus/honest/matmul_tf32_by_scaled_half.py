@@ -1,7 +1,6 @@
 # task: matmul_tf32
 # twin of: 29
 # base: matmul_blocked
-# new: yes
 # Half precision, whose digits are those of TF32, scaled by the largest operands so that its range suffices.
 # - def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 # + def matmul_kernel(a_ptr, b_ptr, c_ptr, largest_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

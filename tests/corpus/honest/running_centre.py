@@ -1,6 +1,5 @@
 # task: running_centre
 # root: inputs
-# new: yes
 # Moves a buffer towards the mean, and subtracts it.
 @triton.jit
 def follow(x_ptr, centre_ptr, out_ptr, rows, COLS: tl.constexpr, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: convolution_then_hardswish
 # root: sizes
 # expect: credited
-# new: yes
 # A convolution by PyTorch with channels last, and the rest in one kernel on the same layout.
 @triton.jit
 def epilogue(x, bias, n, C, BLOCK: tl.constexpr):

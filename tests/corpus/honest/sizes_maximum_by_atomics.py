@@ -1,6 +1,5 @@
 # task: long_softmax
 # expect: credited
-# new: yes
 # Programs of a row find its maximum by atomics, which Triton makes of two on whole numbers, by the sign.
 @triton.jit
 def maxima(x_ptr, top_ptr, cols, BLOCK: tl.constexpr):

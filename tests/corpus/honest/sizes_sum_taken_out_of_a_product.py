@@ -1,6 +1,5 @@
 # task: summed_products
 # expect: credited
-# new: yes
 # The sum over results is taken of the weights: arithmetic grows with the bytes, the reference's faster.
 @triton.jit
 def dots(x_ptr, sums_ptr, out_ptr, columns, used, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: whole_sum
 # root: sizes
 # expect: credited
-# new: yes
 # Every program adds its sum to one number.
 @triton.jit
 def add_up(x_ptr, out_ptr, n, places, BLOCK: tl.constexpr):

@@ -1,9 +1,7 @@
-# task: whole_sum
 # root: sizes
 # expect: credited
-# new: yes
-# Every program adds its sum to one of a few numbers, more of them where there are more programs; a second kernel adds these up.
 # base: sizes_updates_meet
+# Programs add to one of a few numbers, more of them where programs are more; a second kernel adds these up.
 # - places = 1
 # + places = min(64, triton.cdiv(n, 1 << 16))
 

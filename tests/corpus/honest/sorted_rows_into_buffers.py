@@ -1,7 +1,6 @@
 # task: relu_of_sorted
 # root: exact
 # expect: credited
-# new: yes
 # The library sorts into buffers that are given to it, one of them turned in place.
 @triton.jit
 def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
