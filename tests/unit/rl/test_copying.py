@@ -1,10 +1,8 @@
-import re
-
 import pytest
 
 from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks, make_task
 from drkernel.rl.data.teacher.writer import Mix, TeacherConfig
-from drkernel.rl.run.sft import AGAIN, CopyingConfig, copied_modules, copy_of, second_answers
+from drkernel.rl.run.sft import AGAIN, copied_modules, copy_of, second_answers
 from tiny import tiny_tokenizer
 
 
@@ -37,9 +35,8 @@ def test_a_module_without_model_is_refused():
 def test_kernels_are_written_and_gone_on_with():
     tokenizer = tiny_tokenizer()
     problems = list(generate_problems("train", 12, 0))
-    teacher = TeacherConfig(first=Mix(bad_mask=0, compile_error=0, wrong_step=0), improve=0, retune=0)
-    keeps = CopyingConfig(teacher=teacher, task_seed=3)
-    examples = second_answers(tokenizer, problems, keeps, 10_000)
+    keeps = TeacherConfig(first=Mix(bad_mask=0, compile_error=0, wrong_step=0), improve=0, retune=0)
+    examples = second_answers(tokenizer, problems, keeps, 3, 10_000)
     for problem, example in zip(problems, examples, strict=True):
         first, second = learnt(tokenizer, example)
         assert first == second and first.startswith("```python\n") and example.ids[-1] == tokenizer.end_id
@@ -47,47 +44,18 @@ def test_kernels_are_written_and_gone_on_with():
         module = make_task(problem).reference.strip()
         assert whole.count(module) == 2 and whole.count(AGAIN.format(module=module)) == 1
     assert len({learnt(tokenizer, example)[0] for example in examples}) == 12
-    assert second_answers(tokenizer, problems, keeps, 10_000) == examples
-    assert second_answers(tokenizer, problems, keeps, 20) == []
+    assert second_answers(tokenizer, problems, keeps, 3, 10_000) == examples
+    assert second_answers(tokenizer, problems, keeps, 3, 20) == []
 
 
 def test_answers_meant_to_be_wrong_are_shown_and_not_learnt():
     tokenizer = tiny_tokenizer()
     problems = list(generate_problems("train", 12, 0))
     wrong = Mix(fused=0, partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=1)
-    config = CopyingConfig(teacher=TeacherConfig(first=wrong, mend=1), learn="right")
-    for example in second_answers(tokenizer, problems, config, 10_000):
+    for example in second_answers(tokenizer, problems, TeacherConfig(first=wrong, mend=1), 3, 10_000, "right"):
         (mended,) = learnt(tokenizer, example)
         assert tokenizer.decode(example.ids).count("class ModelNew") == 2 and mended.count("class ModelNew") == 1
         assert example.mask[-1] and all(example.mask[example.mask.index(True) :])
-
-
-def test_drawn_launches_are_learnt_where_the_conversation_tells_them():
-    """A launch is kept by the second answer: its numbers are learnt there, and of the first the repeated ones alone."""
-    tokenizer = tiny_tokenizer("code")
-    problems = list(generate_problems("train", 60, 0, checked=False))
-    right = TeacherConfig(first=Mix(partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=0), retune=0)
-    every, told = (
-        second_answers(tokenizer, problems, CopyingConfig(teacher=right, launches=launches), 10_000)
-        for launches in ("all", "told")
-    )
-    for whole, example in zip(every, told, strict=True):
-        assert example.ids == whole.ids and all(a <= b for a, b in zip(example.mask, whole.mask, strict=True))
-        left_out = [i for i, a, b in zip(whole.ids, example.mask, whole.mask, strict=True) if a < b]
-        size, warps = re.search(r"B=(\d*).*num_warps=(\d+)", tokenizer.decode(whole.ids)).groups()
-        assert tokenizer.decode(left_out) == f"{size}{warps}"
-        first, second = learnt(tokenizer, example)
-        assert "num_warps=" in second and second == learnt(tokenizer, whole)[1] and len(first) < len(second)
-
-
-def test_a_launch_that_is_drawn_anew_is_not_learnt_either():
-    tokenizer = tiny_tokenizer("code")
-    problems = list(generate_problems("train", 200, 0, checked=False))
-    anew = TeacherConfig(first=Mix(partial=0, lazy=0, bad_mask=0, compile_error=0, wrong_step=0), retune=1)
-    examples = second_answers(tokenizer, problems, CopyingConfig(teacher=anew, launches="told"), 10_000)
-    warps = [re.findall(r"num_warps=(\d*)", tokenizer.decode(example.ids)) for example in examples]
-    kept = [re.findall(r"num_warps=(\d*)", learnt(tokenizer, example)[1]) for example in examples]
-    assert kept == [[second if second == first else ""] for first, second in warps]
 
 
 def learnt(tokenizer, example):

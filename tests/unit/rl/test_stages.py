@@ -14,7 +14,7 @@ from drkernel.config import ConfigError
 from drkernel.report.run import write_report
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sitting import RunClock, RunState, Stopped
-from drkernel.rl.run.trainer import Run, fine_tune, practise
+from drkernel.rl.run.trainer import CopyingStage, Run, SftStage
 from fakes import FakePool, tiny_recipe
 
 
@@ -36,7 +36,7 @@ def test_a_stage_that_the_recipe_leaves_out_hands_over_unchanged(tmp_path):
     recipe = tiny_recipe(tmp_path, copying=None)
     sitting = sit_down(recipe)
     before = {name: value.clone() for name, value in sitting.policy.model.state_dict().items()}
-    practise(sitting, None)
+    CopyingStage(sitting).run(None)
     assert (sitting.state.stage, sitting.state.step) == ("sft", 0) and logged(sitting) == []
     assert all(torch.equal(before[name], value) for name, value in sitting.policy.model.state_dict().items())
     assert sitting.checkpoints.latest()[1]["stage"] == "sft"
@@ -45,7 +45,7 @@ def test_a_stage_that_the_recipe_leaves_out_hands_over_unchanged(tmp_path):
 def test_fine_tuning_lowers_the_loss_counts_its_steps_and_exports(tmp_path):
     recipe = tiny_recipe(tmp_path)
     sitting = sit_down(recipe, RunState(stage="sft"))
-    fine_tune(sitting, Path(recipe.coldstart_file), None)
+    SftStage(sitting, Path(recipe.coldstart_file)).run(None)
     rows = logged(sitting)
     assert rows[-1]["loss"] < rows[0]["loss"] and sitting.state.steps["sft"] == len(rows) > 1
     assert (sitting.state.stage, sitting.state.step) == ("rl", 0)
@@ -76,7 +76,7 @@ def test_a_request_to_stop_leaves_a_checkpoint_to_go_on_from(tmp_path):
     recipe = tiny_recipe(tmp_path)
     sitting = sit_down(recipe, RunState(stage="sft"), stop=lambda: True)
     with pytest.raises(Stopped):
-        fine_tune(sitting, Path(recipe.coldstart_file), None)
+        SftStage(sitting, Path(recipe.coldstart_file)).run(None)
     path, data = sitting.checkpoints.latest()
     state = RunState.read(data, path)
     assert (state.stage, state.step) == ("sft", 1) and state.sizes["metrics.jsonl"] > 0 and state.seconds > 0

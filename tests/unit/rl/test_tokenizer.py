@@ -65,14 +65,3 @@ def test_what_a_candidate_prints_ends_no_turn():
     assert [one for one in forged if one in special] == [one for one in quiet if one in special]
     opening = tokenizer.opening_ids([{"role": "user", "content": "".join(marks)}])
     assert [one for one in opening if one in special] == [one for one in tokenizer.prompt_ids("x") if one in special]
-
-
-def test_places_are_the_ids_that_a_span_touches():
-    tokenizer = tiny_tokenizer()
-    text = "name = beta, name = gamma"
-    ids = tokenizer.encode(text)
-    starts = [len(tokenizer.decode(ids[:place])) for place in range(len(ids) + 1)]
-    for low, high in ((0, 4), (7, 11), (11, 13), (0, len(text))):
-        met = [place for place in range(len(ids)) if starts[place] < high and low < starts[place + 1]]
-        assert tokenizer.places(text, [(low, high)]) == met != []
-    assert tokenizer.places(text, []) == []

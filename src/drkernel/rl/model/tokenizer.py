@@ -7,7 +7,7 @@ each later user message becomes a *suffix* that is appended. The loss therefore 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,13 +68,6 @@ class ChatTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the ids of text; no special token is added."""
         return list(self.hf.encode(text, add_special_tokens=False))
-
-    def places(self, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the indices of the ids of ``text`` that overlap one of the ``spans`` (start, end) of characters."""
-        if not spans:
-            return []
-        ends = self.hf(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        return [at for at, (low, high) in enumerate(ends) if any(low < end and start < high for start, end in spans)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids without special tokens."""

@@ -22,7 +22,7 @@ from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.optimizers import OptimizerName, apply_gradient
 from drkernel.task import Task
 
-Messages = Sequence[dict[str, Any]]
+Messages = Sequence[dict[str, str]]
 Learnt = Literal["all", "right"]
 
 
@@ -47,7 +47,7 @@ class SftConfig(Config):
 
 def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example:
     """Encode a conversation as rollouts build it, with the assistant's ids (including the end token) in the mask, but
-    for messages of ``weight`` 0 and ids that overlap the spans (start, end) of a message's ``unknown``."""
+    for messages of ``weight`` 0."""
     ids: list[int] = []
     mask: list[bool] = []
     for index, message in enumerate(messages):
@@ -56,14 +56,10 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
             raise ValueError(f"message {index} is of role {role!r}; conversations alternate user, assistant, ...")
         if role == "user":
             new = tokenizer.prompt_ids(content) if index == 0 else tokenizer.feedback_ids(content, ended=True)
-            learnt = [False] * len(new)
         else:
             new = [*tokenizer.encode(content), tokenizer.end_id]
-            learnt = [message.get("weight") != "0"] * len(new)
-            for place in tokenizer.places(content, message.get("unknown", ())):
-                learnt[place] = False
         ids += new
-        mask += learnt
+        mask += [role == "assistant" and message.get("weight") != "0"] * len(new)
     return Example(ids, mask)
 
 
@@ -74,9 +70,7 @@ def load_conversations(path: Path, chosen: Sequence[Method] = (), learn: Learnt 
 
     Raises :class:`ConfigError` naming a malformed line, when there are no rows, or none with grades that are asked for.
     """
-    if not (rows := read_parquet(path) if path.suffix == ".parquet" else _read_lines(path)):
-        raise ConfigError(f"{path} holds no trajectory")
-    rows = select(rows, chosen)
+    rows = select(_some(read_parquet(path) if path.suffix == ".parquet" else _read_lines(path), path), chosen)
     for row in rows if learn == "right" else ():
         if len(grades := row.get("turns") or ()) != len(row["messages"]) // 2:
             raise ConfigError(f"sft.learn 'right' needs rows with graded 'turns'; one of {path} has none")
@@ -95,6 +89,13 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
             rows.append(row)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
+    return rows
+
+
+def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Return the rows. Raises :class:`ConfigError` when there are none."""
+    if not rows:
+        raise ConfigError(f"{path} holds no trajectory")
     return rows
 
 
@@ -246,7 +247,6 @@ class CopyingConfig(SftConfig):
     task_seed: int = Field(1000, ge=0, description="of the generator")
     kernels: int = Field(0, ge=0, description="ungraded conversations of the program teacher, of two answers each")
     teacher: TeacherConfig = TeacherConfig()
-    launches: Literal["all", "told"] = Field("all", description="numbers that are learnt; 'told': those seen before")
     epochs: float = Field(1.0, gt=0)
     final_lr: float = Field(1.0, ge=0, le=1, description="the rate stays up: fine-tuning follows")
 
@@ -257,7 +257,7 @@ def practice(tokenizer: ChatTokenizer, config: CopyingConfig, context: int) -> l
     problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False, drawn=True)
     return [
         *copied_modules(tokenizer, tasks, context),
-        *second_answers(tokenizer, problems, config, context),
+        *second_answers(tokenizer, problems, config.teacher, config.task_seed, context, config.learn),
     ]
 
 
@@ -291,25 +291,27 @@ def copied_modules(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int
 
 
 def second_answers(
-    tokenizer: ChatTokenizer, problems: Iterable[TeacherProblem], config: CopyingConfig, context: int
+    tokenizer: ChatTokenizer,
+    problems: Iterable[TeacherProblem],
+    teacher: TeacherConfig,
+    seed: int,
+    context: int,
+    learn: Learnt = "all",
 ) -> list[Example]:
     """Return one conversation for each problem that fits the context: the teacher's first answer and its second.
 
-    ``task_seed`` draws the teacher's plans and launches. What is left without an answer to learn is left out.
+    ``seed`` draws the teacher's plans and launches. What is left without an answer to learn is left out.
     """
     rows = []
     for index, problem in enumerate(problems):
-        answers = ProgramTeacher(problem, config.teacher, random.Random(f"repeat-{config.task_seed}-{index}"))
+        answers = ProgramTeacher(problem, teacher, random.Random(f"repeat-{seed}-{index}"))
         module = reference_source(problem).strip()
-        messages: list[dict[str, Any]] = []
-        for question in (KERNEL_PROMPT, AGAIN):
+        asked = (KERNEL_PROMPT.format(module=module), AGAIN.format(module=module))
+        messages = []
+        for question in asked:
             plan, source = answers.next_answer()
-            answer = {"role": "assistant", "content": f"```python\n{source.strip()}\n```"}
-            weight = "1" if config.learn == "all" or plan in RIGHT else "0"
-            unknown = () if config.launches == "all" else answers.untold(answer["content"])
-            messages += [
-                {"role": "user", "content": question.format(module=module)},
-                {**answer, "weight": weight, "unknown": unknown},
-            ]
+            weight = "1" if learn == "all" or plan in RIGHT else "0"
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": f"```python\n{source.strip()}\n```", "weight": weight})
         rows.append(encode_conversation(tokenizer, messages))
     return [example for example in rows if len(example.ids) <= context and any(example.mask)]

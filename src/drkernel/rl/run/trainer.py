@@ -8,7 +8,7 @@
       checkpoints/                                      see drkernel.rl.run.sitting
       summary.json  report.html                         at the end
 
-The stages that train stand apart (here, and in reinforce.py) over what they share (sitting.py); what has to
+The stages that train are objects of their own (here, and reinforce.py) over what they share (sitting.py); what has to
 survive between two sittings is one typed record there.
 
 Everything drawn is a function of (seed, stage, step), so no generator's state has to survive: a run killed at any
@@ -48,29 +48,40 @@ from drkernel.rl.run.sitting import (
 )
 
 
-def practise(sitting: Sitting, resume: Path | None) -> None:
-    """The stage before fine-tuning: copying practice, for a model trained from scratch. Continues from the checkpoint
-    ``resume`` if given, then starts the fine-tuning stage."""
-    config = sitting.recipe.copying
-    if config is not None:
-        examples = practice(sitting.tokenizer, config, sitting.recipe.rollout.context)
-        supervise(sitting, "copying", config, examples, resume)
-    sitting.state.begin("sft")
-    sitting.checkpoint(None)
+class CopyingStage:
+    """The stage before fine-tuning: copying practice, for a model trained from scratch."""
+
+    def __init__(self, sitting: Sitting):
+        self.sitting = sitting
+
+    def run(self, resume: Path | None) -> None:
+        """Train, continuing from the checkpoint ``resume`` if given, then start the fine-tuning stage."""
+        sitting, config = self.sitting, self.sitting.recipe.copying
+        if config is not None:
+            examples = practice(sitting.tokenizer, config, sitting.recipe.rollout.context)
+            supervise(sitting, "copying", config, examples, resume)
+        sitting.state.begin("sft")
+        sitting.checkpoint(None)
 
 
-def fine_tune(sitting: Sitting, conversations: Path, resume: Path | None) -> None:
-    """Supervised fine-tuning on the cold-start data in ``conversations``. Continues from the checkpoint ``resume`` if
-    given, then starts the reinforcement-learning stage."""
-    if sitting.recipe.sft is not None:
-        rows = load_conversations(conversations, sitting.recipe.select, sitting.recipe.sft.learn)
-        examples = encode_rows(sitting.tokenizer, rows, sitting.recipe.rollout.context)
-        supervise(sitting, "sft", sitting.recipe.sft, examples, resume)
-        sitting.checkpoints.export("sft", sitting.policy)
-    elif resume is not None:
-        Checkpoints.load(resume, sitting.policy, None)
-    sitting.state.begin("rl")
-    sitting.checkpoint(None)
+class SftStage:
+    """Supervised fine-tuning on the cold-start data in ``conversations``."""
+
+    def __init__(self, sitting: Sitting, conversations: Path):
+        self.sitting, self.conversations = sitting, conversations
+
+    def run(self, resume: Path | None) -> None:
+        """Train, continuing from the checkpoint ``resume`` if given, then start the reinforcement-learning stage."""
+        sitting = self.sitting
+        if sitting.recipe.sft is not None:
+            rows = load_conversations(self.conversations, sitting.recipe.select, sitting.recipe.sft.learn)
+            examples = encode_rows(sitting.tokenizer, rows, sitting.recipe.rollout.context)
+            supervise(sitting, "sft", sitting.recipe.sft, examples, resume)
+            sitting.checkpoints.export("sft", sitting.policy)
+        elif resume is not None:
+            Checkpoints.load(resume, sitting.policy, None)
+        sitting.state.begin("rl")
+        sitting.checkpoint(None)
 
 
 def supervise(
@@ -131,10 +142,10 @@ class Run:
         sitting, resume = self._sit_down(clock)
         try:
             if sitting.state.stage == "copying":
-                practise(sitting, resume)
+                CopyingStage(sitting).run(resume)
                 resume = None
             if sitting.state.stage == "sft":
-                fine_tune(sitting, self.conversations, resume)
+                SftStage(sitting, self.conversations).run(resume)
                 resume = None
             await RlStage(sitting).run(resume)
             return self._finish(sitting)

@@ -7,7 +7,6 @@ the kernel covers one operator only, the mask is off by one, a name does not exi
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,8 +24,6 @@ TILES = (16, 32, 64)
 """edge of a product's tile"""
 WARPS = (1, 2, 4, 8, 16)
 """few spill the registers of a long row, many idle in a short block"""
-LAUNCH = re.compile(r"(cdiv\(\w, |B=|num_warps=)(\d+)")
-"""a number of a launch, and what stands before it"""
 MODULE = """import torch
 import triton
 import triton.language as tl
@@ -123,6 +120,17 @@ class Around:
 def _write_pointwise(
     problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None
 ) -> str:
+    i, m = style.index, style.mask
+    indices = {"same": i, "bias": f"{i} % c"}
+    values, last = _step_lines(problem.before, style, "x0", 0)
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n - 1" if bad_mask else f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads(problem.steps, indices, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
+    ]
     has_bias = any(role == "bias" for _, role in problem.operands)
     pointers = ["x"] + [name for name, _ in problem.operands]
     host = [
@@ -132,7 +140,7 @@ def _write_pointwise(
         f"return {style.out}",
     ]
     parameters = [*pointers, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
-    return _module(style, parameters, _flat_body(style, problem.before, bad_mask=bad_mask), problem, host, around)
+    return _module(style, parameters, body, problem, host, around)
 
 
 def _write_row(problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
@@ -248,7 +256,16 @@ def _write_lazy(problem: TeacherProblem, style: Style, rng: random.Random) -> st
     torch_lines = statements(problem)
     total = len(torch_lines)
     source = f"v{total - 1}" if at_end and total > 1 else "x"
-    body = _flat_body(style, (step,), total - 1 if at_end else 0)
+    i, m = style.index, style.mask
+    values, last = _step_lines((step,), style, "x0", total - 1 if at_end else 0)
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads((step,), {"same": i, "bias": f"{i} % c"}, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
+    ]
     operands = [step.operand] if step.operand else []
     has_bias = step.rule.operand == "bias"
     out = style.out if at_end else "v1"
@@ -264,6 +281,13 @@ def _write_lazy(problem: TeacherProblem, style: Style, rng: random.Random) -> st
 
 def _write_stale(problem: TeacherProblem, style: Style) -> str:
     """The hack that naive timing rewards: compute once in PyTorch, then copy the stored result with a kernel."""
+    i, m = style.index, style.mask
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        f"tl.store({style.out} + {i}, x0, mask={m})",
+    ]
     lines = statements(problem)
     host = [
         "if self.kept is None:",
@@ -274,22 +298,8 @@ def _write_stale(problem: TeacherProblem, style: Style) -> str:
         _flat_launch(style, ["self.kept"], style.out, style.out, False),
         f"return {style.out}",
     ]
-    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], _flat_body(style, ()), problem, host)
+    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, problem, host)
     return source.replace("    def forward(", "    kept = None\n    def forward(")
-
-
-def _flat_body(style: Style, steps: tuple[Step, ...], number: int = 0, bad_mask: bool = False) -> list[str]:
-    """Return the lines of a kernel that takes a block of elements through ``steps``, from value ``number`` on."""
-    i, m = style.index, style.mask
-    values, last = _step_lines(steps, style, "x0", number)
-    return [
-        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
-        f"{m} = {i} < n - 1" if bad_mask else f"{m} = {i} < n",
-        f"x0 = tl.load(x + {i}, mask={m})",
-        *_operand_loads(steps, {"same": i, "bias": f"{i} % c"}, m),
-        *values,
-        f"tl.store({style.out} + {i}, {last}, mask={m})",
-    ]
 
 
 def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bias: bool) -> str:
@@ -445,7 +455,6 @@ class ProgramTeacher:
         self.rng = rng
         self.style = Style.draw(rng, names=config.variety == "full")
         self.plan: Plan | None = None
-        self._told: set[tuple[bool, str]] = set()
 
     def next_answer(self) -> tuple[Plan, str]:
         """Return the plan and the source of the next turn."""
@@ -457,16 +466,6 @@ class ProgramTeacher:
             plan, flaw = "fused", None
         self.plan = plan
         return plan, write_answer(self.problem, self.style, flaw, self.rng, self.config.careless)
-
-    def untold(self, answer: str) -> list[tuple[int, int]]:
-        """Return the spans (start, end) of those numbers of an answer's launch that were drawn, and that no text which
-        this method was given has before: nobody can know them."""
-        spans = []
-        for match in LAUNCH.finditer(answer):
-            if (number := (match[1] == "num_warps=", match[2])) not in self._told:
-                spans.append(match.span(2))
-            self._told.add(number)
-        return spans
 
     def _next_plan(self) -> Plan:
         if self.plan is None:
