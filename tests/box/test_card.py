@@ -53,12 +53,19 @@ def test_honest_kernels_are_correct_covered_and_trusted(card, name):
     assert verdict.co_judge == "sim:h200" and verdict.not_checked == () and verdict.phases["co_judge"] > 0
 
 
-@pytest.mark.parametrize("name", ["softmax_asks_for_registers", "max_index_gathered"])
+@pytest.mark.parametrize("name", ["softmax_asks_for_registers", "max_index_gathered", "running_centre"])
 def test_honest_kernels_that_the_measured_path_condemned(card, name):
-    """One is launched as it was compiled ahead; without the other's kernel PyTorch reads out of bounds, which ends a
-    real GPU's session."""
+    """One is launched as it was compiled ahead; without the next one's kernel PyTorch reads out of bounds, which ends a
+    real GPU's session; the last one's answer depends on a buffer that every call changes."""
     verdict = grade(name, card)
     assert verdict.is_correct and verdict.co_judge, (verdict.status, verdict.error, verdict.findings)
+
+
+def test_each_timed_call_at_own_sizes_finds_the_state_as_it_was(card):
+    """Of the reference's runner, which answers the same call, too."""
+    terms = {**CARD_TERMS, "time_at": "own", "checked_bytes": 4096}
+    verdict = grade_entry(entry_named("running_centre"), card, **terms)
+    assert verdict.is_correct and verdict.checked_at.changed and not verdict.timed_at.changed, verdict.correctness
 
 
 def test_cheats_that_the_card_shows_need_no_co_judge(card):

@@ -1,5 +1,7 @@
 """The judge against real sessions: statuses, weights, secrecy, repeatability, timing, research mode."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -178,11 +180,16 @@ class TestWeights:
     def specs(self, **shapes) -> dict[str, ParameterSpec]:
         return {name.replace("__", "."): ParameterSpec(shape, torch.float32) for name, shape in shapes.items()}
 
+    def handed(self, side: ExpectedSide) -> dict[str, torch.Tensor]:
+        given: dict[str, torch.Tensor] = {}
+        side.hand_over(SimpleNamespace(load_state=given.update))
+        return given
+
     def test_by_name(self):
         side = self.side("layer_norm")
         assert side.bind(self.specs(norm__weight=(96,), norm__bias=(96,), extra=(3,))) is None
         assert side.pairs == {"norm.weight": "norm.weight", "norm.bias": "norm.bias"}
-        assert not torch.equal(side.instance.state_dict()["norm.weight"], torch.ones(96)), "constants are made random"
+        assert not torch.equal(self.handed(side)["norm.weight"], torch.ones(96)), "constants are made random"
 
     def test_by_order_and_shape(self):
         side = self.side("layer_norm")
@@ -204,7 +211,8 @@ class TestWeights:
         side.bind(self.specs(linear__bias=(48,)))
         before = side.instance.state_dict()
         side.reweight()
-        after = side.instance.state_dict()
+        given, after = self.handed(side), side.instance.state_dict()
+        assert set(given) == {"linear.bias"} and torch.equal(given["linear.bias"], after["linear.bias"])
         assert torch.equal(before["linear.weight"], after["linear.weight"])
         assert not torch.equal(before["linear.bias"], after["linear.bias"])
 

@@ -49,7 +49,7 @@ def evaluate(
     time_at: Annotated[str, typer.Option(help="sizes that are timed: the task's own, or checked")] = "own",
     precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
-    trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,
+    trials: Annotated[int, typer.Option(help="timed calls on a measuring device, 20 at least")] = 30,
     deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
     budget: Annotated[float, typer.Option(help="seconds for own sizes with data if smaller ones fail")] = OWN_SECONDS,
     co_judge: Annotated[str, typer.Option(help="simulated co-judge of cuda:N: auto, off or sim:GPU")] = "auto",

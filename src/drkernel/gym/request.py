@@ -54,7 +54,7 @@ class EvalSettings(Config):
     )
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
-    trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")
+    trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device, 20 at least")
     deadline_s: float = Field(60.0, gt=0, le=86_400, description="wall seconds after which the candidate is killed")
     memory_bytes: int = Field(4 << 30, gt=0, le=1 << 50, description="memory a candidate's process may take")
     max_output_bytes: int = Field(64 << 10, ge=0, le=1 << 30, description="captured stdout and stderr kept")

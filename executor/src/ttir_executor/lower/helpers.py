@@ -87,15 +87,22 @@ def within(base, end, addr, size):
     return addr >= base and last <= end and last > addr
 
 
+@inline
+def lawful(ctx, entry, addr, size, site):
+    """An access within its allocation and aligned; any other is recorded."""
+    base = entry[EntryWord.BASE]
+    inside, aligned = within(base, entry[EntryWord.END], addr, size), addr & (size - 1) == 0
+    fine = inside and aligned
+    if not fine:
+        dk_record(ctx, Kind.MISALIGNED if inside else Kind.OUT_OF_BOUNDS, site, addr, base, size)
+    return fine
+
+
 def dk_access(ctx: ptr, known: ptr, addr, size, site, how, value: ptr) -> i1:
     entry = located(ctx, known, addr)
+    if not lawful(ctx, entry, addr, size, site):
+        return False
     base = entry[EntryWord.BASE]
-    if not within(base, entry[EntryWord.END], addr, size):
-        dk_record(ctx, Kind.OUT_OF_BOUNDS, site, addr, base, size)
-        return False
-    if addr & (size - 1) != 0:
-        dk_record(ctx, Kind.MISALIGNED, site, addr, base, size)
-        return False
     reads, writes = how != AccessKind.STORE, how & (AccessKind.STORE | AccessKind.ATOMIC) != 0
     rel = addr - base
     if reads:
@@ -342,16 +349,12 @@ def dk_touch(ctx: ptr, entry: ptr, addrs: ptr, n, bits, site, size, how, warp):
         addr = addrs[k]
         count += moved(sectors, whose, addr >> 5)
         found = located(ctx, entry, addr)
-        base = found[EntryWord.BASE]
-        if not within(base, found[EntryWord.END], addr, size):
-            dk_record(ctx, Kind.OUT_OF_BOUNDS, site, addr, base, size)
-        elif addr & (size - 1) != 0:
-            dk_record(ctx, Kind.MISALIGNED, site, addr, base, size)
-        else:
+        if lawful(ctx, found, addr, size, site):
             reads, writes = i8(ptr(found)[EntryWord.READ_MAP]), i8(ptr(found)[EntryWord.WRITE_MAP])
-            (writes if store else reads)[addr - base >> 5] = mark
+            sector = addr - found[EntryWord.BASE] >> 5
+            (writes if store else reads)[sector] = mark
             if atomic:
-                writes[addr - base >> 5] = mark
+                writes[sector] = mark
                 count_atomic(ctx, addr)
     if not atomic:
         count_lanes(ctx, store, bits, n, size, site, count)

@@ -125,12 +125,12 @@ class ExpectedSide:
         """Pass the weights on, or those of another ``instance``; what a call changes is put back before every call."""
         state = (instance or self.instance).state_dict()
         given = {theirs: state[mine] for theirs, mine in self.pairs.items()}
-        session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self._changing}
+        session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self.changing}
         if given:
             session.load_state(given)
 
     @cached_property
-    def _changing(self) -> dict[str, torch.Tensor]:
+    def changing(self) -> dict[str, torch.Tensor]:
         """The reference's buffers that a call changes; it starts from the same ones each time."""
         return changed_by_a_call(self.instance, self.reference.draw_inputs(self.seeds("changing")))
 

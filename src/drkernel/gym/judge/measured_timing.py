@@ -192,6 +192,9 @@ WRAPPERS = {
     "compile": "\ndef ModelNew(*args, **kwargs):\n    import torch\n    return torch.compile(Model(*args, **kwargs))\n",
 }
 
+PREFIX = {"eager": "", "compile": "_orig_mod."}
+"""before the names of the wrapped reference's state"""
+
 
 class WrongWhenTimed(Exception):
     """A timed call's outputs are wrong; ``str`` says how."""
@@ -274,9 +277,11 @@ def measure_at_own_sizes(
         terms = given.init_args, given.init_kwargs
         with _reference_at_work():
             _load_reference(side, reference, settings.baseline, given.reference, *terms)
+            reference.starts_from = {f"{PREFIX[settings.baseline]}{name}": given.state[name] for name in side.changing}
         candidate.load(request.candidate, *terms, seed=side.build_seed, conv_tf32=side.conv_tf32)
         for theirs, mine in side.pairs.items():
             candidate.load_state({theirs: given.state[mine]})
+            candidate.starts_from |= {theirs: given.state[mine]} if mine in side.changing else {}
         return _measured(_OwnPairs(side, candidate, reference, given), settings, launched)
 
 

@@ -202,7 +202,7 @@ class CudaRunner(Runner):
         """Seconds of each call in ``order``, which names sets of arguments: by events and by this process's clock.
 
         In the tensors at the places ``moved`` of a call's arguments the elements are moved on by its share in
-        ``moves``.
+        ``moves``. Each call finds the state named in ``starts_from`` as the block does.
 
         Nothing waits for the flush, so that the host launches while it runs: what launching takes beyond that lead
         counts, and no jitter of the host. Inputs arrive behind the lead, so that nothing can be computed during it;
@@ -214,6 +214,8 @@ class CudaRunner(Runner):
         lead, rest = flush.split([len(flush) - len(flush) // 4, len(flush) // 4])
         module = self._module if not header["dry"] else lambda *arguments: None
         events, walls, places, moves = [], [], _Places(header["moved"]), header["moves"]
+        state = self._state() if header["starts_from"] else {}
+        starts = [(state[name], state[name].clone()) for name in header["starts_from"]]
         start, end = self._mark(), self._mark()
         for mark in (start, end):
             mark.record()  # the driver makes an event when it is first recorded
@@ -224,6 +226,8 @@ class CudaRunner(Runner):
                 began = _clock()
                 lead.zero_()
                 arguments = places.filled(sets[chosen], moves[index] if moves else 0.0)
+                for value, first in starts:
+                    value.copy_(first)
                 rest.zero_()
                 start.record()
                 result = module(*arguments)

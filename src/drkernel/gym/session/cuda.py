@@ -338,10 +338,11 @@ class CudaSession(JobSession):
         length, one for each call, by which the elements of the tensors at the places ``moved`` are moved on. With the
         seed ``sample``, elements at places that follow from it come back of large outputs.
         """
+        self._begin_again()
         data, payload = pack([replace_leaves(list(arguments), self._argument) for arguments in sets])
         header = {
             "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry,
-            "moves": list(moves), "moved": list(moved),
+            "moves": list(moves), "moved": list(moved), "starts_from": list(self.starts_from),
         }  # fmt: skip
         start = time.perf_counter()
         answer = self._ask(header, payload)
