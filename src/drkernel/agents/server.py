@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Iterable
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field, ValidationError
 
 from drkernel import __version__
+from drkernel.base.recent import Recent
 from drkernel.config import Config
 from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
@@ -75,7 +75,7 @@ class Toolbox:
         self.pool, self.limits = pool, limits
         self.used = 0
         """evaluations and simulations so far"""
-        self.records: OrderedDict[str, str] = OrderedDict()
+        self.records: Recent[str, str] = Recent(KEPT)
         """JSON of the latest records, by the path of their resource"""
         self._simulating = asyncio.Semaphore(limits.simulations)
 
@@ -150,9 +150,10 @@ class Toolbox:
 
     def record(self, path: str) -> str:
         """Return the whole record behind an answer, as JSON. Raises :class:`ToolError` when it is not kept."""
-        if path not in self.records:
+        data = self.records.get(path)
+        if data is None:
             raise ToolError(f"no record {path}; the latest {KEPT} are kept")
-        return self.records[path]
+        return data
 
     # ----
 
@@ -202,8 +203,6 @@ class Toolbox:
         data = record.model_dump_json()
         path = f"{kind}/{hashlib.sha256(data.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
         self.records[path] = data
-        while len(self.records) > KEPT:
-            self.records.popitem(last=False)
         most = self.limits.evaluations
         budget = "" if most is None else f"; {self.used} of {most} evaluations used"
         return f"{text}\n\nwhole record: drkernel://{path}{budget}"

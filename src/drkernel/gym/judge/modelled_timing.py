@@ -8,8 +8,7 @@ Only times at the checked sizes come from here; those at a task's own sizes come
 """
 
 import math
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from drkernel.base.recent import Recent
 from drkernel.gym.judge import findings as show
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
@@ -27,9 +27,7 @@ from drkernel.tasks.errors import TaskError
 from drkernel.tasks.promote import copied
 from drkernel.verdict import Bound, Finding, Profile, ProfileRow, Speedup, Timing
 
-_CACHE_SIZE = 512
-_cache: OrderedDict[tuple[str, str, bool], Profile] = OrderedDict()
-_cache_lock = threading.Lock()
+_known: Recent[tuple[str, str, bool], Profile] = Recent(512)
 
 
 def reference_profile(
@@ -41,15 +39,9 @@ def reference_profile(
     the reference does not run on the device, with its own message.
     """
     cached = (key, spec.name, conv_tf32)
-    with _cache_lock:
-        if cached in _cache:
-            _cache.move_to_end(cached)
-            return _cache[cached]
-    profile = model_profile(spec, model, inputs, conv_tf32=conv_tf32)
-    with _cache_lock:
-        _cache[cached] = profile
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
+    profile = _known.get(cached)
+    if profile is None:
+        profile = _known[cached] = model_profile(spec, model, inputs, conv_tf32=conv_tf32)
     return profile
 
 

@@ -25,12 +25,13 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drkernel.base.recent import Recent
 from drkernel.gym.judge.memory import default_budget, machine_bytes
 from drkernel.gym.pools.judge_process import (
     JUDGES,
@@ -166,7 +167,7 @@ class WaitingLine:
 
     def __init__(self) -> None:
         self._line: deque[WaitingRequest | None] = deque()
-        self._knows: OrderedDict[str, int] = OrderedDict()
+        self._knows: Recent[str, int] = Recent(KNOWN)
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
@@ -187,9 +188,6 @@ class WaitingLine:
                 if item.card is not None:
                     self._busy.add(item.card)
                 self._knows[item.task] = slot
-                self._knows.move_to_end(item.task)
-                while len(self._knows) > KNOWN:
-                    self._knows.popitem(last=False)
             return item
 
     def done(self, work: WaitingRequest) -> None:
@@ -289,8 +287,7 @@ class LocalPool:
 
             self._factory = SessionFactory(spares=min(self.slots, 4))
         self._attempts = attempts
-        self._cache_size = cache
-        self._cache: OrderedDict[str, Verdict] = OrderedDict()
+        self._cache: Recent[str, Verdict] = Recent(cache)
         self._line = WaitingLine()
         self._in_flight: dict[str, Future[Verdict]] = {}
         self._lock = threading.Lock()
@@ -325,11 +322,11 @@ class LocalPool:
         with self._lock:
             if self._closed:
                 raise PoolClosed("the pool is closed")
-            if key in self._cache:
+            known = self._cache.get(key)
+            if known is not None:
                 self._hits += 1
-                self._cache.move_to_end(key)
                 done: Future[Verdict] = Future()
-                done.set_result(self._cache[key])
+                done.set_result(known)
                 return done
             if key in self._in_flight:
                 self._shared += 1
@@ -413,10 +410,8 @@ class LocalPool:
                 self._busy -= 1
                 self._counts[verdict.status] += 1
                 self._in_flight.pop(work.request.key, None)
-                if self._cache_size and verdict.is_of_candidate:
+                if verdict.is_of_candidate:
                     self._cache[work.request.key] = verdict
-                    while len(self._cache) > self._cache_size:
-                        self._cache.popitem(last=False)
             work.future.set_result(verdict)
 
     def _evaluate(self, slot: int, request: EvalRequest) -> Verdict:

@@ -7,7 +7,6 @@ without it may be missing, which is a dependence on data. Counts that depend on 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import string_at
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from drkernel.base.recent import Recent
 from drkernel.sim.gpu.accounts import ILLEGAL
 from drkernel.sim.gpu.datafree.records import DataDependence, DependsOnData
 from drkernel.sim.gpu.heap import Held
@@ -70,7 +70,7 @@ class LaunchCounter:
 
     def __init__(self, engine: DeviceEngine):
         self._engine = engine
-        self._known: OrderedDict[Any, tuple[tuple[int, ...], SampledCounts]] = OrderedDict()
+        self._known: Recent[Any, tuple[tuple[int, ...], SampledCounts]] = Recent(_REMEMBERED)
 
     def count(
         self,
@@ -92,10 +92,8 @@ class LaunchCounter:
         """
         key, bases = _pattern(command, held)
         cacheable = not skeleton.reads and not skeleton.lowered.dynamic_pointers
-        if cacheable and key in self._known:
-            self._known.move_to_end(key)
-            before, measured = self._known[key]
-            return _moved(measured, dict(zip(before, bases, strict=True)))
+        if cacheable and (known := self._known.get(key)) is not None:
+            return _moved(known[1], dict(zip(known[0], bases, strict=True)))
         steps = PATIENCE if apart else DEFAULT_STEP_LIMIT
         if skeleton.serial and not apart:  # where programs take work from a counter, the first does that of many
             steps *= min(_STANDS_FOR, math.prod(command.grid))
@@ -107,8 +105,6 @@ class LaunchCounter:
             )  # fmt: skip
         if cacheable and settings.thorough and not found.findings:
             self._known[key] = (bases, found)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
         return found
 
     def count_forms(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from drkernel.base.recent import Recent
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.wire.commands import ProtocolError
 
@@ -58,7 +59,7 @@ class _Counting:
     def __init__(self) -> None:
         self.sequence = _Sequence(torch._C.Generator("cpu"))
         self.seed, self.offset = self.torch.initial_seed(), 0  # torch's constant, as on CUDA
-        self._told: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
+        self._told: Recent[tuple[int, int], torch.Tensor] = Recent(STATES_KEPT)
 
     @property
     def torch(self) -> torch.Generator:
@@ -74,8 +75,6 @@ class _Counting:
         """Seed and offset, which lead back to here."""
         self.sequence.catch_up()
         self._told[self.seed, self.offset] = self.torch.get_state()
-        while len(self._told) > STATES_KEPT:
-            self._told.popitem(last=False)
         return struct.pack("<QQ", self.seed, self.offset)
 
     def move(self, seed: int, offset: int) -> None:

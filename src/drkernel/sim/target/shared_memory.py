@@ -19,7 +19,6 @@ import re
 import select
 import signal
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +27,7 @@ from typing import Any, TypeVar
 
 from drkernel.base.files import user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
+from drkernel.base.recent import Recent
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile_worker import lower_to_ttgir
@@ -41,9 +41,8 @@ PTX_VERSION = 87
 """version of CUDA 12.8; asking the assembler would mean running a program, which a confined device may not"""
 _STAGES = re.compile(r"tt\.num_stages = (\d+)")
 _SPECIALISED = re.compile(r"(?<=\{)tt\.warp_specialize(, )?|, tt\.warp_specialize\b")
-_CACHE_SIZE = 1024
-_bounds: OrderedDict[Any, int] = OrderedDict()
-_exact: OrderedDict[Any, int] = OrderedDict()
+_bounds: Recent[tuple[str, int], int] = Recent(1024)
+_exact: Recent[tuple[str, str, int, int], int] = Recent(1024)
 
 
 class OverShared(RuntimeError):
@@ -66,9 +65,10 @@ def shared_bytes(function: Function, ttir: str, spec: GPUSpec, num_warps: int, n
     Raises :class:`OverShared` when the target has less, :class:`PassesFailed` when Triton's passes fail.
     """
     key = (ttir, num_stages)
-    if key not in _bounds:
-        _keep(_bounds, key, shared_bound(function, ttir, num_stages))
-    if _bounds[key] <= spec.max_smem_per_block:
+    bound = _bounds.get(key)
+    if bound is None:
+        bound = _bounds[key] = shared_bound(function, ttir, num_stages)
+    if bound <= spec.max_smem_per_block:
         return None
     found = exact_shared(ttir, spec, num_warps, num_stages)
     if found > spec.max_smem_per_block:
@@ -108,9 +108,11 @@ def exact_shared(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> i
     :class:`PassesFailed`.
     """
     key = (ttir, spec.name, num_warps, num_stages)
-    if key not in _exact:
-        _keep(_exact, key, with_or_without(ttir, lambda text: _passed(text, spec, num_warps, num_stages), PassesFailed))
-    return _exact[key]
+    found = _exact.get(key)
+    if found is None:
+        found = with_or_without(ttir, lambda text: _passed(text, spec, num_warps, num_stages), PassesFailed)
+        _exact[key] = found
+    return found
 
 
 def _passed(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int:
@@ -130,12 +132,6 @@ def with_or_without(ttir: str, work: Callable[[str], Answer], failed: type[Excep
         if plain == ttir:
             raise
         return work(plain)
-
-
-def _keep(cache: OrderedDict[Any, int], key: Any, value: int) -> None:
-    cache[key] = value
-    while len(cache) > _CACHE_SIZE:
-        cache.popitem(last=False)
 
 
 def _allocate(spec: GPUSpec, num_warps: int, num_stages: int) -> int:
