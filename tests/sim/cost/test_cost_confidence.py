@@ -61,6 +61,21 @@ def test_what_both_sides_have_in_common_does_not_widen_their_ratio() -> None:
     assert ratio_error(*waiting) == pytest.approx(HOST, rel=0.01)  # a host of both, half in common
 
 
+def test_work_that_both_sides_run_alike_is_off_alike() -> None:
+    """A product of 1 ms on both sides: were it twice as long, 1.1 ms over 1.05 ms were 2.1 over 2.05."""
+    product = ("library", "compute", 1e-3)
+    reference = profile(product, ("library", "memory", 1e-4))
+    candidate = profile(product, ("custom", "memory", 5e-5))
+    apart = math.hypot(1e-4 * LIBRARY["memory"] / 1.1e-3, 5e-5 * CUSTOM["memory"] / 1.05e-3)
+    alike = 1e-3 * LIBRARY["compute"] * (1 / 1.05e-3 - 1 / 1.1e-3)
+    error = ratio_error(reference, candidate)
+    assert math.hypot(0.5 * apart, alike) < error < math.hypot(apart, alike) < 0.04
+    assert ratio_error(reference, candidate, "compile") < 0.05
+    rows = candidate.rows[0].model_copy(update={"seconds": 2e-3}), candidate.rows[1]
+    longer = candidate.model_copy(update={"rows": rows, "total_seconds": 2.05e-3, "elapsed_seconds": 2.05e-3})
+    assert ratio_error(reference, longer) > 0.3  # the same operator at other sizes is no common work
+
+
 def test_what_is_known_less_has_a_wider_interval() -> None:
     reference = profile(("library", "memory", 2e-3))
     made = (
@@ -80,6 +95,9 @@ def test_what_is_known_less_has_a_wider_interval() -> None:
 def test_a_reference_against_itself_includes_one_and_nothing_timed_has_no_speedup() -> None:
     reference = profile(("library", "compute", 2e-3))
     speedup = speedup_of(reference, reference)
+    assert speedup is not None and speedup.low == speedup.value == speedup.high == 1.0
+    waiting = profile(("library", "compute", 2e-3), idle=1e-3)
+    speedup = speedup_of(waiting, waiting)
     assert speedup is not None and speedup.low < 1.0 < speedup.high
     nothing = Profile(kind="modelled", device="sim:h100", total_seconds=0.0, elapsed_seconds=0.0)
     assert speedup_of(nothing, reference) is None

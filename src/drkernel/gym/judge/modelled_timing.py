@@ -9,7 +9,7 @@ Only times at the checked sizes come from here; those at a task's own sizes come
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -169,31 +169,48 @@ def _row_error(row: ProfileRow, baseline: Baseline) -> float:
     return (CUSTOM if row.owner == "custom" else LIBRARY)[row.bound or "latency"]
 
 
-def _errors(profile: Profile, baseline: Baseline) -> tuple[float, float, Bound]:
-    """(Error of a call's device time, of its idle time, each weighted by share; what bounds most of it)."""
+def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
+    """Seconds, by name, of what both sides run alike: the same operators of PyTorch, or copies, at the same price."""
+    theirs, ours = (
+        {(row.name, f"{row.seconds / row.calls:.9g}"): row.seconds for row in side.rows if row.owner != "custom"}
+        for side in (reference, candidate)
+    )
+    return {key[0]: min(seconds, theirs[key]) for key, seconds in ours.items() if key in theirs}
+
+
+def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
+    """(Error of a call's device time beyond what is ``common``, of its idle time, by share; what bounds the former)."""
     busy = sum(row.seconds for row in profile.rows)
     idle = max(0.0, profile.elapsed_seconds - busy)
     whole = max(busy + idle, 1e-30)
     bounds: Counter[Bound] = Counter()
+    device = 0.0
     for row in profile.rows:
-        bounds[row.bound or "latency"] += row.seconds  # type: ignore[assignment]
-    device = sum(row.seconds * _row_error(row, baseline) for row in profile.rows)
+        seconds = row.seconds - common.get(row.name, 0.0)
+        bounds[row.bound or "latency"] += seconds  # type: ignore[assignment]
+        device += seconds * _row_error(row, baseline)
     return device / whole, idle * HOST / whole, max(bounds, key=lambda one: bounds[one], default="latency")
 
 
 def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of a call's modelled time: that of its rows and of the idle time, all in one direction."""
-    return sum(_errors(profile, baseline)[:2])
+    return sum(_errors(profile, baseline, {})[:2])
 
 
 def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "eager") -> float:
-    """Return the error of one call's time over another's: of both sides, less what they have in common."""
-    ours, our_host, bound = _errors(candidate, "eager")
-    theirs, their_host, their_bound = _errors(reference, baseline)
+    """Return the error of one call's time over another's: of both sides, less what they have in common.
+
+    Work that both run alike is off alike: it counts by the difference of its shares alone.
+    """
+    common = _in_common(reference, candidate)
+    ours, our_host, bound = _errors(candidate, "eager", common)
+    theirs, their_host, their_bound = _errors(reference, baseline, common)
+    alike = sum(common[row.name] * _row_error(row, "eager") for row in candidate.rows if row.name in common)
+    alike *= abs(1.0 / reference.elapsed_seconds - 1.0 / candidate.elapsed_seconds) if common else 0.0
     shared = TOGETHER[bound] if bound == their_bound and baseline == "eager" else 0.0
     device = ours**2 + theirs**2 - 2.0 * shared * ours * theirs
     host = our_host**2 + their_host**2 - 2.0 * SAME_HOST * our_host * their_host
-    return math.sqrt(device + host)
+    return math.sqrt(device + host + alike**2)
 
 
 def speedup_of(reference: Profile, candidate: Profile, *, baseline: Baseline = "eager") -> Speedup | None:
