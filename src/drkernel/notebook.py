@@ -112,12 +112,9 @@ def simulate(
 def _on_host(value: Any) -> Any:
     """Return the value with its tensors, in tuples, lists and dicts too, on the host."""
     import torch
+    from torch.utils._pytree import tree_map_only
 
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    if isinstance(value, (tuple, list)):
-        return type(value)(_on_host(item) for item in value)
-    return {key: _on_host(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return tree_map_only(torch.Tensor, torch.Tensor.cpu, value)
 
 
 # ---- what Jupyter shows

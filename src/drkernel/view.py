@@ -6,7 +6,7 @@ Whoever shows a verdict lays these out and computes none of its own, so that no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -261,6 +261,11 @@ def count(number: float) -> str:
 def number(value: float) -> str:
     """A number with four significant digits."""
     return f"{value:.4g}"
+
+
+def counts(values: Mapping[str, int]) -> str:
+    """Counts by name, the greatest first."""
+    return ", ".join(f"{name} {number}" for name, number in sorted(values.items(), key=lambda item: -item[1]))
 
 
 def told_apart(first: float, second: float) -> tuple[str, str]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
+from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, to_bytes
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.verdict import printable
-from drkernel.view import times
+from drkernel.view import counts, times
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import JournalEntry, Meter
-    from drkernel.gym.request import Pool
     from drkernel.solve.bench import Bench, BenchRun
     from drkernel.solve.config import BenchConfig, PreparedTasks
 
@@ -136,9 +134,9 @@ def details_table(summary: dict[str, Any]) -> Table:
         table.add_row(f"best of {k}", f"{', '.join(shares)}, best speedup {times(row['best_speedup@k'])}x")
     for one in figures(summary):
         table.add_row(one.name, escape(one.text))
-    table.add_row("last turns", terms.counts(summary["status_last"]))
+    table.add_row("last turns", counts(summary["status_last"]))
     empty = f"; {summary['answers_without_code']} without code" if summary["answers_without_code"] else ""
-    table.add_row("all answers", terms.counts(summary["status_all"]) + empty)
+    table.add_row("all answers", counts(summary["status_all"]) + empty)
     if summary["cut_off_answers"]:
         table.add_row("cut off", f"{summary['cut_off_answers']} answers by the token budget of one answer")
     return table
@@ -201,14 +199,9 @@ def bench(
         resolved = Resolved(
             model=client.name, tasks_hash=prepared.hash, left_out=prepared.left_out, prompts_version=prompts.version
         )
-
-        def open_pool() -> Pool:
-            from drkernel.gym.pools.local import LocalPool
-
-            return LocalPool(slots, total_bytes=to_bytes(total_memory_gib)) if pool is None else http_pool(pool)
-
+        total = to_bytes(total_memory_gib)
         with BenchRun(directory, config, resolved, prepared.tasks, prompts) as run:
-            summary = _run(run, terms.open_meter(config, client, directory), open_pool, quiet=as_json)
+            summary = _run(run, terms.open_meter(config, client, directory), (pool, slots, total), quiet=as_json)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
@@ -262,19 +255,21 @@ def _prepare(config: BenchConfig, quiet: bool) -> PreparedTasks:
     return prepared
 
 
-def _run(run: BenchRun, meter: Meter, open_pool: Callable[[], Pool], quiet: bool) -> dict[str, Any]:
+def _run(
+    run: BenchRun, meter: Meter, graders: tuple[str | None, int | None, int | None], quiet: bool
+) -> dict[str, Any]:
     """Run with a progress line; Ctrl-C leaves a summary of the results so far."""
     from drkernel.gym.pools.local import LocalPool
 
     async def play() -> dict[str, Any]:
-        pool = open_pool()
-        # enough turns under way that both the model and the judges are busy
-        at_once = meter.limits.concurrency + (2 * pool.slots if isinstance(pool, LocalPool) else 64)
+        url, slots, total = graders
         try:
-            with LiveBench(run, meter, quiet=quiet) as live:
-                return await run.run(meter, pool, at_once=at_once, progress=live)
+            async with terms.grading(url, slots=slots, total_bytes=total) as pool:
+                # enough turns under way that both the model and the judges are busy
+                at_once = meter.limits.concurrency + (2 * pool.slots if isinstance(pool, LocalPool) else 64)
+                with LiveBench(run, meter, quiet=quiet) as live:
+                    return await run.run(meter, pool, at_once=at_once, progress=live)
         finally:
-            await pool.close()
             await meter.close()
 
     try:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkernel.cli.terms import counts
+from drkernel.cli.terms import grading
+from drkernel.view import counts
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
@@ -109,22 +110,16 @@ async def _write(
 ) -> ColdstartSummary:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from drkernel.gym.pools.local import LocalPool
     from drkernel.rl.data.coldstart import write_coldstart
 
     columns = (TextColumn("trajectories"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    pool = LocalPool(slots=slots)
     try:
         with Progress(*columns, disable=quiet or not sys.stderr.isatty()) as bar:
             line = bar.add_task("", total=config.tasks)
-            return await write_coldstart(
-                config,
-                pool,
-                out,
-                lambda done, total, counts: bar.update(line, completed=done, total=total),
-                meter,
-            )
+            async with grading(None, slots=slots) as pool:
+                return await write_coldstart(
+                    config, pool, out, lambda done, total, counts: bar.update(line, completed=done, total=total), meter
+                )
     finally:
-        await pool.close()
         if meter is not None:
             await meter.close()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, no_profile, output, to_bytes
+from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, grading, no_profile, output, to_bytes
 from drkernel.config import ConfigError
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
@@ -79,7 +79,7 @@ def evaluate(
         **({} if profile is None else {"profile": profile}),
     )  # fmt: skip
     request = EvalRequest(task=task, candidate=source, settings=settings)
-    verdict = _grade(request, pool, to_bytes(memory_gib))
+    verdict = asyncio.run(_grade(request, pool, to_bytes(memory_gib)))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -129,13 +129,10 @@ def _settings(**values: Any) -> EvalSettings:
         raise ConfigError(f"--{option}: {why}") from None
 
 
-def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
+async def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
     """Run one evaluation, by a service or on this machine, and leave no process behind."""
-    from drkernel.gym.pools.local import LocalPool
-
-    if pool is not None:
-        return asyncio.run(evaluate_at(pool, request))
-    with LocalPool(slots=1, memory_bytes=memory) as local:
-        asked = local.submit(request)
+    async with grading(pool, slots=1, memory_bytes=memory) as judges:
+        asked = asyncio.ensure_future(judges.evaluate(request))
+        await asyncio.sleep(0)
         importlib.import_module("drkernel.report.verdict")  # while it is graded
-        return asked.result()
+        return await asked

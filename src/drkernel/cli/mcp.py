@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, http_pool, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, grading, open_pool, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -69,20 +69,11 @@ def mcp(
         asyncio.run(_serve_stdio(slots, pool, to_bytes(memory_gib), limits))
 
 
-def _pool(slots: int, url: str | None, memory: int | None) -> Any:
-    from drkernel.gym.pools.local import LocalPool
-
-    return LocalPool(slots=slots, memory_bytes=memory) if url is None else http_pool(url)
-
-
 async def _serve_stdio(slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
     from drkernel.agents.server import Toolbox, make_server
 
-    pool = _pool(slots, url, memory)
-    try:
+    async with grading(url, slots=slots, memory_bytes=memory) as pool:
         await make_server(Toolbox(pool, limits)).run_stdio_async()
-    finally:
-        await pool.close()
 
 
 def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
@@ -92,7 +83,7 @@ def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int |
     token = os.environ.get("DRKERNEL_TOKEN") or None
     check_binding(host, token)
     listener = bind(host, port)
-    pool = _pool(slots, url, memory)
+    pool = open_pool(url, slots=slots, memory_bytes=memory)
     shown = f"[{host}]" if ":" in host else host
     print(f"drkernel mcp: http://{shown}:{listener.getsockname()[1]}/mcp", flush=True)
     try:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from rich.markup import escape
 
 from drkernel.cli.terms import output
 from drkernel.verdict import printable
+from drkernel.view import counts
 
 compare_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -47,7 +49,8 @@ def compare(
 ) -> None:
     """Parse, compare, print."""
     from drkernel.config import ConfigError
-    from drkernel.report.board import kind_of, write_board
+    from drkernel.report.board import write_board
+    from drkernel.report.run import kind_of
     from drkernel.solve.bench import compare as compared
 
     if len(runs) < 2:
@@ -166,9 +169,8 @@ def export(
     else:
         about = "" if count is not None else "about "
         print(f"{out}: {summary.rows} conversations from {summary.tasks} tasks, {about}{summary.tokens:,} tokens")
-        left_out = sorted(summary.left_out.items(), key=lambda item: -item[1])
-        if left_out:
-            print("left out: " + ", ".join(f"{reason} {number}" for reason, number in left_out))
+        if summary.left_out:
+            print("left out: " + counts(summary.left_out))
     raise SystemExit(0 if summary.rows else 1)
 
 
@@ -202,13 +204,8 @@ def report(
 def _write(run: Path) -> Path:
     """Write the page for the kind of run that the directory holds."""
     from drkernel.report.bench import write_bench_report
-    from drkernel.report.run import write_report
+    from drkernel.report.run import kind_of, write_report
     from drkernel.report.solve import write_solve_report
 
-    config = run / "config.yaml"
-    text = config.read_text(encoding="utf-8") if config.is_file() else ""
-    if "\nkind: bench\n" in text:
-        return write_bench_report(run)
-    if "\nkind: solve\n" in text:
-        return write_solve_report(run)
-    return write_report(run)
+    writers: dict[str, Callable[[Path], Path]] = {"bench": write_bench_report, "solve": write_solve_report}
+    return writers.get(kind_of(run), write_report)(run)

@@ -6,8 +6,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, http_pool, to_bytes
+from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, grading, to_bytes
 from drkernel.episode.meter import money
 from drkernel.verdict import printable
 from drkernel.view import percent, times
@@ -220,7 +220,11 @@ def solve(
         with ExitStack() as stack:
             total = to_bytes(total_memory_gib)
             local = stack.enter_context(LocalPool(total_bytes=total)) if pool is None else None
-            result = _search_and_settle(run, task, meter, save, lambda: _graders(local, pool), quiet=as_json)
+
+            def graders() -> AbstractAsyncContextManager[Pool]:  # connections live as long as an event loop
+                return grading(pool) if local is None else nullcontext(local)
+
+            result = _search_and_settle(run, task, meter, save, graders, quiet=as_json)
     if as_json:
         print(json.dumps(result))
     raise SystemExit(0 if result["verified"] else 1)
@@ -263,20 +267,6 @@ def _search_and_settle(
     if not quiet:
         show(result, tried)
     return result
-
-
-@asynccontextmanager
-async def _graders(local: Pool | None, url: str | None) -> AsyncIterator[Pool]:
-    """Yield the pool of this machine, or a connection to the service that lives as long as the current event loop."""
-    if local is not None:
-        yield local
-        return
-    assert url is not None
-    pool = http_pool(url)
-    try:
-        yield pool
-    finally:
-        await pool.close()
 
 
 async def _search(run: BenchRun, meter: Meter, graders: AbstractAsyncContextManager[Pool], view: Any) -> None:

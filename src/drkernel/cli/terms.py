@@ -6,15 +6,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from drkernel.config import ConfigError
-from drkernel.gym.request import EvalRequest, Pool
-from drkernel.verdict import Verdict
+from drkernel.gym.request import Pool
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,18 +62,24 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def http_pool(url: str) -> Pool:
-    """Return a pool backed by a service; call :func:`check_pool` first."""
-    from drkernel.serve.client import HttpPool
+def open_pool(url: str | None, **local: Any) -> Pool:
+    """Return a service's pool, call :func:`check_pool` first, or without ``url`` one of this machine: ``local`` are
+    options of :class:`~drkernel.gym.pools.local.LocalPool`."""
+    if url is not None:
+        from drkernel.serve.client import HttpPool
 
-    return HttpPool(url)
+        return HttpPool(url)
+    from drkernel.gym.pools.local import LocalPool
+
+    return LocalPool(**local)
 
 
-async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
-    """Run one evaluation on a service."""
-    pool = http_pool(url)
+@asynccontextmanager
+async def grading(url: str | None, **local: Any) -> AsyncIterator[Pool]:
+    """The pool of :func:`open_pool` while the block runs."""
+    pool = open_pool(url, **local)
     try:
-        return await pool.evaluate(request)
+        yield pool
     finally:
         await pool.close()
 
@@ -215,11 +221,6 @@ class LivePage:
 def no_profile(task: Task, profile: str) -> str:
     """Say which size profiles a task has."""
     return f"task {task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}"
-
-
-def counts(values: dict[str, int]) -> str:
-    """Format counts by name, the greatest first."""
-    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))
 
 
 def one_thread() -> None:

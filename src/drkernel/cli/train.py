@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drkernel.cli.terms import POOL_HELP, LivePage, check_pool, http_pool
+from drkernel.cli.terms import POOL_HELP, LivePage, check_pool, open_pool
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
 from drkernel.rl.run.recipe import Recipe
@@ -343,7 +343,7 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     shared = shared_card(recipe) if pool_url is None else None
     if pool_url is None:
         recipe = of_rank(recipe, distributed.local_rank())
-    pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)
+    pool = make_pool(recipe) if pool_url is None else open_pool(pool_url)
     page = LivePage(lambda: write_report(directory, live=True)) if world.first and recipe.report else None
     with make_view(recipe, world.first) as view:
         if shared is not None:

@@ -33,6 +33,7 @@ from drkernel.episode.records import (
     best_path,
     count_tokens,
 )
+from drkernel.view import counts
 
 # ---- The files of a run on disk
 #
@@ -264,8 +265,7 @@ class Spending:
 
     def troubles(self) -> str:
         """Describe the failed requests, the most frequent reason first; empty when there were none."""
-        ordered = sorted(self.failures.items(), key=lambda item: -item[1])
-        return ", ".join(f"{reason} {count}" for reason, count in ordered)
+        return counts(self.failures)
 
 
 class RateLimiter:

@@ -10,22 +10,13 @@ from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
 from drkernel.report.bench import fast_rows, figures
 from drkernel.report.render import Curve, line_plot, render
-from drkernel.report.run import evaluated, read_run
-from drkernel.solve.bench import read_bench, read_terms, summary_of
+from drkernel.report.run import evaluated, kind_of, read_run
+from drkernel.solve.bench import read_bench, summary_of
 from drkernel.view import percent, times
 
 Row = dict[str, Any]
 FIGURES = ("fast_0", "fast_1", "fast_1.2")
 TITLES = {"fast_0": "Correct", "fast_1": "Faster than PyTorch", "fast_1.2": "More than 1.2× as fast as PyTorch"}
-
-
-def kind_of(run: Path) -> str:
-    """``bench``, ``solve`` or ``train``. Raises :class:`ConfigError` for a directory that is no run."""
-    try:
-        return read_terms(run)[0].kind
-    except ConfigError:
-        read_run(run)
-        return "train"
 
 
 def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) -> None:

@@ -1,6 +1,7 @@
 """A training run as one self-contained HTML page: no script, no network, light and dark, every text escaped."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,20 +42,30 @@ class RunData:
         return found[-1] if found else None
 
 
+def kind_of(run: Path) -> str:
+    """``bench``, ``solve`` or ``train``. Raises :class:`ConfigError` for a directory that is no run."""
+    found = re.search(r"^kind: (bench|solve)$", _config(run), re.MULTILINE)
+    return found[1] if found else "train"
+
+
+def _config(run: Path) -> str:
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{run} is not a run: it has no config.yaml (runs are made by 'drkernel train RECIPE')")
+    return path.read_text(encoding="utf-8")
+
+
 def read_run(directory: Path) -> RunData:
     """Read a run directory.
 
     Raises:
         ConfigError: it has no ``config.yaml``, or a row cannot be read.
     """
-    config = directory / "config.yaml"
-    if not config.is_file():
-        raise ConfigError(f"{directory} is not a run: it has no config.yaml (runs are made by 'drkernel train RECIPE')")
     summary = directory / "summary.json"
     try:
         return RunData(
             directory,
-            config.read_text(encoding="utf-8"),
+            _config(directory),
             _rows(directory / "metrics.jsonl"),
             _rows(directory / "eval.jsonl"),
             _rows(directory / "samples.jsonl"),

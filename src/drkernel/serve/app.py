@@ -29,7 +29,6 @@ from drkernel.serve.protocol import (
     BeatBody,
     CompleteAnswer,
     CompleteBody,
-    EvalJob,
     JobView,
     LeaseAnswer,
     LeaseBody,
@@ -157,12 +156,10 @@ def _writable(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def view(service: Service, job: EvalJob, *, with_verdict: bool = True) -> bytes:
+def view(service: Service, job: JobView, *, with_verdict: bool = True) -> bytes:
     """Return a job as JSON (:class:`JobView`); the stored verdict is passed through unchanged."""
-    fields = {name: value for name, value in vars(job).items() if name not in ("key", "owner")}
-    fields["result"] = None if job.result is None else json.loads(job.result)
     verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
-    return json.dumps(fields).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
+    return job.model_dump_json(exclude={"verdict"}).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
 
 
 def answer(jobs: list[bytes]) -> Response:

@@ -10,7 +10,6 @@ import resource
 import socket
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
@@ -19,6 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drkernel.config import ConfigError
+from drkernel.episode.meter import RateLimiter
 from drkernel.verdict import printable
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/style.css", "/static/watch.css", "/static/watch.js"})
@@ -58,29 +58,6 @@ def check_binding(host: str, token: str | None) -> None:
         raise GuardError("the token has characters that no header can carry: use letters and digits, without blanks")
 
 
-@dataclass
-class Bucket:
-    """A token bucket: ``rate`` per second, at most ``burst`` at once."""
-
-    rate: float
-    burst: float
-    level: float = field(init=False)
-    at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.level, self.at = self.burst, time.monotonic()
-
-    def take(self) -> float:
-        """Return 0 when allowed, else the seconds until it will be."""
-        now = time.monotonic()
-        self.level = min(self.burst, self.level + (now - self.at) * self.rate)
-        self.at = now
-        if self.level >= 1.0:
-            self.level -= 1.0
-            return 0.0
-        return (1.0 - self.level) / self.rate
-
-
 class Guard:
     """ASGI middleware around the whole service.
 
@@ -89,7 +66,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, token: str | None, max_body: int, rate: float, body_s: float = 60.0):
         self.app, self.token, self.max_body, self.rate, self.body_s = app, token, max_body, rate, body_s
-        self.buckets: dict[str, Bucket] = {}
+        self.buckets: dict[str, RateLimiter] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse early, or pass the request on with its body read and headers added."""
@@ -131,8 +108,9 @@ class Guard:
         if int(length) > self.max_body:
             return _error(413, f"the body is larger than {self.max_body} bytes", {"connection": "close"})
         if self.rate > 0 and path not in OPEN_PATHS:
-            wait = self._bucket(request).take()
-            if wait:
+            bucket = self._bucket(request)
+            if wait := bucket.wait_for(1):
+                bucket.wait_for(-1)  # what is refused takes nothing
                 return _error(429, "too many requests", {"retry-after": f"{max(1, round(wait))}"})
         return None
 
@@ -158,12 +136,12 @@ class Guard:
         # the live page cannot set headers: it carries the token in a cookie that /login set
         return hmac.compare_digest(request.cookies.get("drkernel_token", "").encode(), self.token.encode())
 
-    def _bucket(self, request: Request) -> Bucket:
+    def _bucket(self, request: Request) -> RateLimiter:
         client = request.client.host if request.client else "?"
         if client not in self.buckets:
             if len(self.buckets) > 10_000:
                 self.buckets.clear()
-            self.buckets[client] = Bucket(self.rate, 4 * self.rate)
+            self.buckets[client] = RateLimiter(60 * self.rate, burst=4 * self.rate)
         return self.buckets[client]
 
     async def _body(self, receive: Receive) -> bytes:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationEr
 from drkernel.gym.kernelgym import metadata, outcome
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import pages
-from drkernel.serve.protocol import EvalJob, unicode_only
+from drkernel.serve.protocol import JobView, unicode_only
 from drkernel.serve.service import Service
 from drkernel.task import Provenance, Task
 
@@ -174,7 +174,7 @@ def _client(request: Request) -> str:
     return (request.client.host if request.client else "?") + " (kernelgym)"
 
 
-def _named(service: Service, task_id: str) -> EvalJob:
+def _named(service: Service, task_id: str) -> JobView:
     job_id = service.store.alias(task_id)
     job = service.store.get(job_id) if job_id is not None else None
     if job is None:
@@ -247,7 +247,7 @@ def to_request(body: EvaluateBody, device: str) -> EvalRequest:
     )
 
 
-def response(service: Service, job: EvalJob, task_id: str) -> dict[str, Any]:
+def response(service: Service, job: JobView, task_id: str) -> dict[str, Any]:
     """Return a job in the form that KernelGYM's clients read. Runtimes are in milliseconds."""
     verdict = service.store.verdict(job.id) if job.state == "done" else None
     answer: dict[str, Any] = {

@@ -13,6 +13,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.verdict import CandidateError, Status, Verdict
 
 MAX_BATCH = 1000
+State = Literal["queued", "leased", "done", "cancelled"]
 
 
 def unicode_only(value: Any) -> Any:
@@ -75,10 +76,10 @@ class JobResult(Config):
 
 
 class JobView(Config):
-    """A job in the form that clients see."""
+    """A job, in the service and as clients see it."""
 
     id: str
-    state: Literal["queued", "leased", "done", "cancelled"]
+    state: State
     task_id: str
     device: str
     client: str
@@ -164,10 +165,7 @@ def not_evaluated(status: Status, task_id: str, device: str, kind: str, message:
     return Verdict(status=status, task_id=task_id, candidate_sha256="0" * 64, device=device, error=error, **facts)
 
 
-# ---- The records of the durable queue: a job, a request in stored form, and the queue's refusals
-
-
-State = Literal["queued", "leased", "done", "cancelled"]
+# ---- The durable queue: a request in stored form, and its refusals
 
 
 class StoreError(RuntimeError):
@@ -185,28 +183,6 @@ class QueueFull(RuntimeError):
     def __init__(self, waiting: int):
         super().__init__(f"{waiting} jobs are waiting")
         self.waiting = waiting
-
-
-@dataclass(frozen=True)
-class EvalJob:
-    """One accepted evaluation."""
-
-    id: str
-    key: str
-    client: str
-    priority: int
-    state: State
-    task_id: str
-    device: str
-    submitted: float
-    started: float | None
-    finished: float | None
-    attempts: int
-    owner: str | None
-    status: str | None
-    sequence: int | None
-    result: str | None = None
-    """for a finished job: the verdict in short, JSON of :class:`~drkernel.serve.protocol.JobResult`"""
 
 
 @dataclass(frozen=True)

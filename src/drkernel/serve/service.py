@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.protocol import EvalJob, StoreError, not_evaluated, pack
+from drkernel.serve.protocol import JobView, StoreError, not_evaluated, pack
 from drkernel.serve.store import Store, claim
 from drkernel.verdict import Verdict, printable
 
@@ -367,12 +367,12 @@ class Service:
         if not fresh and names is None and (known := self.store.known([one.key for one in prepared])) is not None:
             return known
         return await self.writer.do(
-            lambda: self.store.accept(
+            lambda: self.store.submit(
                 prepared, client=client, priority=priority, fresh=fresh, names=names, max_queue=self.max_queue
             )
         )
 
-    async def wait(self, job_id: str, seconds: float) -> EvalJob | None:
+    async def wait(self, job_id: str, seconds: float) -> JobView | None:
         """Return the job once it is done or cancelled, or in its current state after ``seconds``."""
         event = self._waiters.setdefault(job_id, asyncio.Event())
         job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
@@ -410,7 +410,7 @@ class Service:
 
     async def lease(
         self, worker: str, wait_s: float = 0.0, kinds: Sequence[str] | None = None
-    ) -> tuple[EvalJob, EvalRequest] | None:
+    ) -> tuple[JobView, EvalRequest] | None:
         """Lease the next job to a worker in good standing, waiting for one."""
         info = self.workers.get(worker)
         if self.draining or (info is not None and info.quarantined):
@@ -427,7 +427,7 @@ class Service:
         """Extend leases; return those that the worker still holds."""
         return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
 
-    async def finish(self, job: EvalJob, worker: str, verdict: Verdict) -> bool:
+    async def finish(self, job: JobView, worker: str, verdict: Verdict) -> bool:
         """Record a worker's verdict; infrastructure errors return to the queue until attempts are used up.
 
         Attempts made by the worker's own pool count too, so that there are ``max_attempts`` in total.
@@ -492,7 +492,7 @@ class Service:
             terms = {"baseline": request.settings.baseline}
             return not_evaluated("infra_error", *named, type(error).__name__, str(error), **terms)
 
-    async def _finish_surely(self, job: EvalJob, verdict: Verdict) -> None:
+    async def _finish_surely(self, job: JobView, verdict: Verdict) -> None:
         """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""
         while True:
             try:
@@ -590,7 +590,7 @@ class Service:
         return self._queue
 
 
-def _log_job(job: EvalJob, worker: str, verdict: Verdict, again: bool) -> None:
+def _log_job(job: JobView, worker: str, verdict: Verdict, again: bool) -> None:
     """Write a line about a job's end: task, outcome, seconds since it was submitted, attempts, worker."""
     outcome: str = verdict.status
     if verdict.speedup is not None:

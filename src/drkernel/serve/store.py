@@ -25,8 +25,8 @@ from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.protocol import (
-    EvalJob,
     JobResult,
+    JobView,
     QueueFull,
     StoredRequest,
     StoreError,
@@ -117,17 +117,6 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def waiting_kinds(db: sqlite3.Connection) -> list[str]:
-    """Return the kinds of device with queued jobs, each found by one step in the index."""
-    kinds: list[str] = []
-    query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"
-    (found,) = db.execute("SELECT MIN(kind) FROM jobs WHERE state = 'queued'").fetchone()
-    while found is not None:
-        kinds.append(found)
-        (found,) = db.execute(query, (found,)).fetchone()
-    return kinds
-
-
 # ---- The durable queue
 
 
@@ -137,6 +126,16 @@ _EQUAL = (
     "ORDER BY submitted LIMIT 1"
 )
 
+# The kinds of device with queued jobs, each found by one step in the index.
+_KINDS = """
+WITH RECURSIVE waiting (kind) AS (
+    SELECT MIN(kind) FROM jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > waiting.kind)
+    FROM waiting WHERE waiting.kind IS NOT NULL
+)
+SELECT kind FROM waiting WHERE kind IS NOT NULL
+"""
 # The clients with queued jobs of one kind and priority (each found by one step in the index), with their running jobs
 # and the time of their oldest queued one: the fewest running first, then the oldest.
 _NEXT_CLIENT = """
@@ -153,10 +152,15 @@ FROM waiting WHERE client IS NOT NULL ORDER BY running, oldest LIMIT 1
 """
 
 
-_COLUMNS = (
-    "id, key, client, priority, state, task_id, device, submitted, started, finished, attempts, owner, status, "
-    "sequence, result"
-)
+_FIELDS = tuple(name for name in JobView.model_fields if name not in ("result", "verdict"))
+_COLUMNS = ", ".join((*_FIELDS, "result"))
+
+
+def _job(row: Sequence[Any]) -> JobView:
+    """A row of :data:`_COLUMNS` as a record; the verdict stays in the store."""
+    *values, result = row
+    short = None if result is None else JobResult.model_validate_json(result)
+    return JobView.model_construct(None, **dict(zip(_FIELDS, values, strict=True)), result=short)
 
 
 class Store:
@@ -251,36 +255,26 @@ class Store:
     # ---- accepting
 
     def submit(
-        self, requests: Sequence[EvalRequest], *, client: str = "local", priority: int = 0, fresh: bool = False
-    ) -> list[str]:
-        """Accept requests, all or none; return their ids in order.
-
-        A request equal to one that is queued, running or has a verdict (other than ``infra_error``) gets that job's id,
-        unless ``fresh``. Raises :class:`StoreError` when they cannot be made durable.
-        """
-        prepared = [pack(request) for request in requests]
-        if not fresh and (known := self.known([one.key for one in prepared])) is not None:
-            return known
-        return self.accept(prepared, client=client, priority=priority, fresh=fresh)
-
-    def accept(
         self,
-        prepared: Sequence[StoredRequest],
+        requests: Sequence[EvalRequest | StoredRequest],
         *,
-        client: str,
-        priority: int,
-        fresh: bool,
+        client: str = "local",
+        priority: int = 0,
+        fresh: bool = False,
         names: Sequence[str] | None = None,
         max_queue: int | None = None,
     ) -> list[str]:
-        """Do :meth:`submit` for packed requests; ``names`` are aliases of the jobs (one each).
+        """Accept requests, all or none; return their ids in order. ``names`` are aliases of the jobs (one each).
 
-        Raises :class:`QueueFull` when more than ``max_queue`` jobs would be queued.
+        A request equal to one that is queued, running or has a verdict (other than ``infra_error``) gets that job's id,
+        unless ``fresh``. Raises :class:`QueueFull` when more than ``max_queue`` jobs would be queued, and
+        :class:`StoreError` when they cannot be made durable.
         """
         now = time.time()
         ids, new = [], 0
         with self.transaction() as db:
-            for one in prepared:
+            for request in requests:
+                one = request if isinstance(request, StoredRequest) else pack(request)
                 found = None if fresh else db.execute(_EQUAL, (one.key,)).fetchone()
                 if found is not None:
                     ids.append(found[0])
@@ -331,7 +325,7 @@ class Store:
 
     def lease(
         self, owner: str, seconds: float, *, kinds: Sequence[str] | None = None
-    ) -> tuple[EvalJob, EvalRequest] | None:
+    ) -> tuple[JobView, EvalRequest] | None:
         """Lease the next job: highest priority, then the client with the fewest running, then the oldest.
 
         ``kinds`` are the kinds of devices ("sim", "cuda") that the owner has; None takes any.
@@ -347,19 +341,19 @@ class Store:
                 "WHERE id = ?",
                 (owner, now + seconds, now, job_id),
             )
-            job = EvalJob(*db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
+            job = _job(db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
             try:
                 return job, EvalRequest.model_validate_json(zlib.decompress(blob))
             except ValidationError as error:  # of another version of drkernel
                 text = f"the stored request is not valid for this version: {error.errors()[0]['msg']}"
-                end_without_trial(db, job, "invalid_request", "StoredRequest", text)
+                _end_without_trial(db, job, "invalid_request", "StoredRequest", text)
         return self.lease(owner, seconds, kinds=kinds)
 
     @staticmethod
     def _next(db: sqlite3.Connection, kinds: Sequence[str] | None) -> tuple[str, bytes] | None:
         """Return id and request of the next job."""
         heads = []
-        for kind in kinds if kinds is not None else waiting_kinds(db):
+        for kind in kinds if kinds is not None else [kind for (kind,) in db.execute(_KINDS)]:
             where = "state = 'queued' AND kind = ?"
             (priority,) = db.execute(f"SELECT MAX(priority) FROM jobs WHERE {where}", (kind,)).fetchone()
             if priority is not None:
@@ -392,15 +386,10 @@ class Store:
         """Record a verdict; return False, and change nothing, when ``owner`` no longer holds the job."""
         blob = packed(verdict)
         with self.transaction() as db:
-            changed = db.execute(
-                "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, result = ?, "
-                "lease_until = NULL, sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') "
-                "WHERE id = ? AND state = 'leased' AND owner = ?",
-                (time.time(), verdict.status, blob, JobResult.of(verdict).model_dump_json(), job_id, owner),
-            )
-            if changed.rowcount != 1:
+            holds = "SELECT 1 FROM jobs WHERE id = ? AND state = 'leased' AND owner = ?"
+            if db.execute(holds, (job_id, owner)).fetchone() is None:
                 return False
-            db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
+            _end(db, job_id, verdict, blob)
             return True
 
     def give_back(self, job_id: str, owner: str, more_attempts: int = 0) -> bool:
@@ -408,51 +397,44 @@ class Store:
 
         ``more_attempts``: attempts made besides the one that the lease counted; -1 when there was none.
         """
-        with self.transaction() as db:
-            changed = db.execute(
-                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, "
-                "attempts = MAX(0, attempts + ?) WHERE id = ? AND state = 'leased' AND owner = ?",
-                (more_attempts, job_id, owner),
-            )
-            return changed.rowcount == 1
+        return self._requeue("id = ? AND owner = ?", (job_id, owner), more_attempts) == 1
 
     def expire(self, owners_gone: str | None = None) -> int:
         """Requeue jobs whose lease expired, or whose owner's name begins with ``owners_gone``; return how many."""
-        with self.transaction() as db:
-            changed = db.execute(
-                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
-                "WHERE state = 'leased' AND (lease_until < ? OR substr(owner, 1, length(?2)) = ?2)",
-                (time.time(), owners_gone),
-            )
-            return changed.rowcount
+        gone = "(lease_until < ? OR substr(owner, 1, length(?)) = ?)"
+        return self._requeue(gone, (time.time(), owners_gone, owners_gone))
 
     def take_back(self, owner: str, *, tried: bool) -> int:
         """Requeue the jobs of an ``owner`` that ended; return how many. ``tried``: each loses an attempt."""
+        return self._requeue("owner = ?", (owner,), 0 if tried else -1)
+
+    def _requeue(self, where: str, values: Sequence[Any], more_attempts: int = 0) -> int:
+        """Queue leased jobs again, with so many attempts more; return how many."""
         with self.transaction() as db:
             changed = db.execute(
-                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
-                "WHERE state = 'leased' AND owner = ?",
-                (0 if tried else 1, owner),
+                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, "
+                f"attempts = MAX(0, attempts + ?) WHERE state = 'leased' AND {where}",
+                (more_attempts, *values),
             )
             return changed.rowcount
 
-    def give_up(self, max_attempts: int) -> list[EvalJob]:
+    def give_up(self, max_attempts: int) -> list[JobView]:
         """End queued jobs whose attempts are used up because every worker that leased them was lost; return the jobs,
         now done."""
         with self.transaction() as db:
             rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (max_attempts,))
-            spent = [EvalJob(*row) for row in rows.fetchall()]
+            spent = [_job(row) for row in rows.fetchall()]
             for job in spent:
                 text = f"given up after {job.attempts} attempts: each time whoever evaluated it was lost with it"
-                end_without_trial(db, job, "infra_error", "GivenUp", text)
+                _end_without_trial(db, job, "infra_error", "GivenUp", text)
             return spent
 
     # ---- asking
 
-    def get(self, job_id: str) -> EvalJob | None:
+    def get(self, job_id: str) -> JobView | None:
         """Return a job by id; None if there is none."""
         rows = self._look(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
-        return EvalJob(*rows[0]) if rows else None
+        return _job(rows[0]) if rows else None
 
     def verdict(self, job_id: str) -> Verdict | None:
         """Return the verdict of a finished job; None otherwise."""
@@ -481,7 +463,7 @@ class Store:
         client: str | None = None,
         limit: int = 100,
         before: float | None = None,
-    ) -> list[EvalJob]:
+    ) -> list[JobView]:
         """Return matching jobs, newest first; ``task`` matches part of the id."""
         wanted: list[tuple[str, Any]] = [
             ("state = ?", state), ("status = ?", status), ("client = ?", client), ("submitted < ?", before),
@@ -490,12 +472,12 @@ class Store:
         clauses = [(clause, value) for clause, value in wanted if value is not None]
         where = " WHERE " + " AND ".join(clause for clause, _ in clauses) if clauses else ""
         query = f"SELECT {_COLUMNS} FROM jobs{where} ORDER BY submitted DESC, id LIMIT ?"
-        return [EvalJob(*row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
+        return [_job(row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
 
-    def finished_after(self, sequence: int, limit: int = 200) -> list[EvalJob]:
+    def finished_after(self, sequence: int, limit: int = 200) -> list[JobView]:
         """Return jobs done after a sequence number, in the order in which they finished."""
         query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT ?"
-        return [EvalJob(*row) for row in self._look(query, (sequence, limit), scan=True)]
+        return [_job(row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
         """Return the sequence number of the job that finished last, 0 if none did. Never reused after pruning."""
@@ -515,7 +497,7 @@ class Store:
 
     def kinds_waiting(self) -> list[str]:
         """Return the kinds of device that queued jobs need."""
-        return [str(row[0]) for row in self._look("SELECT DISTINCT kind FROM jobs WHERE state = 'queued'", scan=True)]
+        return [str(row[0]) for row in self._look(_KINDS)]
 
     def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
         """Return (finished, seconds from submission, status) of the last ``limit`` jobs done since ``when``."""
@@ -560,15 +542,20 @@ def _no_room(path: Path) -> bool:
     return shutil.disk_usage(path.parent).free < 1 << 20
 
 
-# ---- jobs that were never evaluated
+# ---- the end of a job
 
 
-def end_without_trial(db: sqlite3.Connection, job: EvalJob, status: Status, kind: str, message: str) -> None:
+def _end(db: sqlite3.Connection, job_id: str, verdict: Verdict, blob: bytes) -> None:
+    """Record a verdict, packed as ``blob``, inside a transaction."""
+    db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
+    db.execute(
+        "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, result = ?, owner = NULL, "
+        "lease_until = NULL, sequence = (SELECT n FROM tally WHERE what = 'sequence') WHERE id = ?",
+        (time.time(), verdict.status, blob, JobResult.of(verdict).model_dump_json(), job_id),
+    )
+
+
+def _end_without_trial(db: sqlite3.Connection, job: JobView, status: Status, kind: str, message: str) -> None:
     """Record, inside a transaction, a verdict that says why ``job`` was not evaluated."""
     verdict = not_evaluated(status, job.task_id, job.device, kind, message, attempts=max(1, job.attempts))
-    db.execute(
-        "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, owner = NULL, lease_until = NULL, "
-        "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') WHERE id = ?",
-        (time.time(), verdict.status, packed(verdict), job.id),
-    )
-    db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
+    _end(db, job.id, verdict, packed(verdict))

@@ -137,7 +137,7 @@ def test_a_list_says_how_fast_and_at_which_sizes(store):
         }
     )
     assert store.complete(job_id, "w", fast)
-    found = JobResult.model_validate_json(store.find()[0].result)
+    found = store.find()[0].result
     assert (found.speedup, found.timing_kind) == (1.5, "modelled")
     assert (found.checked_at, found.timed_at) == ("x float32[16, 8]", "x float32[4096, 8]")
     assert JobResult.of(make_verdict(make_request(1), "incorrect")).speedup is None
