@@ -5,7 +5,6 @@ import hashlib
 import json
 import math
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from drkernel import __version__
+from drkernel.base.recent import Recent
 from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import pages
 from drkernel.serve.guard import Guard
@@ -241,7 +241,7 @@ def _remembering(service: Service) -> type[APIRoute]:
 
     The body's hash stands only for the jobs' ids; the answer itself is read from the store.
     """
-    seen: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
+    seen: Recent[bytes, tuple[str, ...]] = Recent(REMEMBERED)
 
     class Remembering(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -249,7 +249,7 @@ def _remembering(service: Service) -> type[APIRoute]:
 
             async def handle(request: Request) -> Response:
                 digest = hashlib.sha256(await request.body()).digest()
-                jobs = [service.store.get(job_id) for job_id in seen.get(digest, ())]
+                jobs = [service.store.get(job_id) for job_id in seen.get(digest) or ()]
                 if jobs and all(
                     job is not None and job.state == "done" and job.status not in ("infra_error", "invalid_request")
                     for job in jobs
@@ -259,8 +259,6 @@ def _remembering(service: Service) -> type[APIRoute]:
                 ids = getattr(request.state, "ids", None)
                 if ids is not None:
                     seen[digest] = ids
-                    if len(seen) > REMEMBERED:
-                        seen.popitem(last=False)
                 return given
 
             return handle
