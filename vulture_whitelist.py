@@ -9,11 +9,11 @@ _._should_skip_dynamo, _.supports_higher_order_operators
 # Python: what makes an instance one of another class
 _.__class__, _.__path__
 # torch: attributes of tensors, streams and events that candidates read
-_.is_cpu, _.is_pinned, _.as_subclass, _.idx, _.prev_idx, _.record_stream, _.tensor_contents
+_.is_cpu, _.is_pinned, _.as_subclass, _.share_memory_, _.is_shared, _.record_stream, _.tensor_contents
 _.device_index, _.cuda_stream, _.stream_id
-_.wait_stream, _.wait_event, _.is_capturing, _.record_event
+_.wait_stream, _.wait_event, _.is_capturing, _.record_event, _.priority_range
 # torch: parameters of the functions of torch.cuda, and of operators called with their names
-_.blocking, _.interprocess, _.including_emulation, _.peer, _.fraction, _.abbreviated, _.check_available
+_.blocking, _.interprocess, _.including_emulation, _.peer, _.fraction, _.check_available
 _.hw, _.half_to_float
 # torch: names of torch.utils.cpp_extension
 _.CUDA_HOME, _.ROCM_HOME, _.load_inline

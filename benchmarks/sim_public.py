@@ -97,6 +97,7 @@ class Suite:
     """environment variables that the suite itself offers; FlagGems would ask ``nvidia-smi`` whose GPU there is"""
 
 
+PLAIN = ("-o", "addopts=", "-o", "python_files=*_test.py")
 SUITES = (
     Suite("Triton's tutorials", "python/tutorials", ("python/tutorials/[01][0-9]-*.py",)),
     Suite("TritonBench-G", "data/TritonBench_G_v1", ("data/TritonBench_G_v1/*.py",)),
@@ -112,8 +113,14 @@ SUITES = (
     Suite("lightllm", "lightllm", ("unit_tests/common", "unit_tests/models", "unit_tests/utils"), "."),
     Suite("torchao", "torchao", ("test/prototype", "test/hqq"), ".", triton=True),
     Suite("scattermoe", "scattermoe/kernels", ("tests",), "."),
-    Suite("megablocks", "megablocks/backend", ("tests/ops",), ".", ("-o", "addopts=", "-o", "python_files=*_test.py")),
+    Suite("megablocks", "megablocks/backend", ("tests/ops",), ".", PLAIN),
     Suite("attention-gym", "attn_gym", ("test",), "."),
+    Suite("xformers", "xformers/ops", ("tests",), ".", triton=True),
+    Suite("cut cross-entropy", "cut_cross_entropy", ("tests",), "."),
+    Suite("HSTU", "generative_recommenders", ("generative_recommenders/ops/tests",), ".", PLAIN),
+    Suite("native-sparse-attention", "native_sparse_attention", ("tests",), "."),
+    Suite("Helion", "helion/_compiler", ("test",), "."),
+    Suite("kernl", "src/kernl", ("test",), "src"),
 )
 
 

@@ -74,6 +74,26 @@ def test_a_training_step_replayed_is_the_step_itself() -> None:
         torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_forms_that_change_in_place_are_replayed_where_they_changed() -> None:
+    with sim.device("h100"):
+        x, w = torch.zeros(3, 4, device="cuda"), torch.arange(20.0, device="cuda").view(4, 5)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x @ w
+            before = y + 1
+            y.t_()
+            after = y * torch.arange(3.0, device="cuda")
+            y.unsqueeze_(0)
+            of_row = x[0] @ w  # which takes a dimension away from a product of matrices
+        for step in (1.0, 2.0):
+            x.copy_(torch.arange(12.0).view(3, 4) * step)
+            graph.replay()
+            want = x.cpu() @ w.cpu()
+            assert torch.equal(before.cpu(), want + 1)
+            assert torch.equal(after.cpu(), want.T * torch.arange(3.0))
+            assert torch.equal(y.cpu(), want.T[None]) and torch.equal(of_row.cpu(), want[0])
+
+
 def test_draws_differ_between_replays_and_memory_is_freed() -> None:
     with sim.device("h100"):
         x = torch.zeros(1000, device="cuda")

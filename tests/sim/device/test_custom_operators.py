@@ -164,10 +164,16 @@ def test_what_looks_at_a_gpu_from_outside_is_refused_by_name() -> None:
 
         with pytest.raises(UnsupportedOp, match=r"Proton \(triton\.profiler\.start\)"):
             proton.start("name")
-        with proton.scope("here"), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        activity = torch.profiler.ProfilerActivity
+        with proton.scope("here"), torch.profiler.profile(activities=[activity.CPU]):
             torch.ones(3, device="cuda")
-        with pytest.raises(UnsupportedOp, match=r"torch\.profiler"):
-            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        for both in (
+            lambda: torch.profiler.profile(activities=[activity.CPU, activity.CUDA]),
+            lambda: torch.autograd.profiler.profile(use_device="cuda"),
+        ):
+            with pytest.warns(UserWarning, match=r"GPU's part of torch\.profiler is not offered"), both() as profiled:
+                torch.ones(3, device="cuda").sin()
+            assert "aten::sin" in profiled.key_averages().table(sort_by="cuda_time_total")
         with pytest.raises(UnsupportedOp, match="NCCL"):
             torch.distributed.init_process_group("nccl", rank=0, world_size=1)
         with pytest.raises(UnsupportedOp, match=r"torch\.cuda\.nccl\.version"):

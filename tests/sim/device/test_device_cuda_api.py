@@ -32,9 +32,10 @@ def test_queries_answer_from_the_spec(name):
 
 def test_devices_and_contexts(dev):
     torch.cuda.set_device(0)
+    assert torch.device(0) == torch.device("cuda", 0) and torch.device("cuda").index is None
     with torch.cuda.device(0), torch.cuda.device_of(torch.zeros(1, device="cuda")):
         assert torch.zeros(1, device="cuda").is_cuda
-    for wrong in (lambda: torch.cuda.set_device(1), lambda: torch.cuda.device(2)):
+    for wrong in (lambda: torch.cuda.set_device(1), lambda: torch.cuda.device(2).__enter__()):
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
             wrong()
 
@@ -110,7 +111,67 @@ def test_memory_statistics(dev):
     del x
     torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() == 0 and torch.cuda.max_memory_allocated() == 4 << 20
-    assert "allocated_bytes" in torch.cuda.memory_summary()
+    stats = torch.cuda.memory_stats()
+    assert stats["num_ooms"] == stats["num_alloc_retries"] == stats["active_bytes.small_pool.peak"] == 0
+    assert stats["reserved_bytes.all.peak"] == torch.cuda.memory_stats_as_nested_dict()["active_bytes"]["all"]["peak"]
+    assert "CUDA OOMs: 0" in torch.cuda.memory_summary() and torch.cuda.memory_snapshot() == []
+    address = torch.cuda.caching_allocator_alloc(1 << 20)
+    assert torch.cuda.memory_allocated() == 1 << 20
+    torch.cuda.caching_allocator_delete(address)
+    assert torch.cuda.memory_allocated() == 0 and torch.cuda.get_allocator_backend() == "native"
+    for size in (1 << 50, 1 << 45):
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="CUDA out of memory"):
+            torch.empty(size, device="cuda")
+
+
+def test_facts_that_scripts_print(dev):
+    assert torch.backends.cuda.is_built() and torch.backends.cudnn.is_available()
+    assert torch.backends.cudnn.version() >= 8000 and torch.cuda.is_initialized()
+    properties = torch.cuda.get_device_properties(0)
+    assert len(str(properties.uuid)) == 36 and properties.clock_rate > 1e6
+    runtime = torch.cuda.cudart()
+    torch.cuda.check_error(runtime.cudaProfilerStart())
+    assert runtime.cudaMemGetInfo(0) == torch.cuda.mem_get_info()
+    torch.cuda._sleep(1000)
+
+
+def test_waits_are_told_in_debug_mode(dev):
+    x = torch.arange(4.0, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert torch.cuda.get_sync_debug_mode() == 2
+        for wait in (lambda: x[1].item(), lambda: x.nonzero(), lambda: x.cpu(), lambda: x[x > 1]):
+            with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+                wait()
+        assert (x * 2).to("cpu", non_blocking=True).tolist() == [0.0, 2.0, 4.0, 6.0]
+        torch.cuda.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning, match="synchronizing"):
+            assert x[1].item() == 1.0
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert x[1].item() == 1.0
+
+
+def test_tensors_leave_for_other_libraries(dev):
+    x = torch.arange(3.0, device="cuda", requires_grad=True)
+    assert x.numpy(force=True).tolist() == [0.0, 1.0, 2.0]
+    shared = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x.detach()))
+    assert shared.data_ptr() == x.data_ptr() and x.share_memory_() is x and x.is_shared()
+    host = torch.ones(2)
+    assert torch.from_dlpack(torch.to_dlpack(host)).data_ptr() == host.data_ptr()
+
+
+def test_one_gpu_is_parallel_data_too(dev):
+    layer = torch.nn.Linear(3, 2).cuda()
+    x = torch.ones(4, 3, device="cuda")
+    assert torch.equal(torch.nn.DataParallel(layer)(x), layer(x))
+    assert torch.equal(torch.nn.DataParallel(layer)(torch.ones(4, 3)), layer(x))
+
+
+def test_tangents_that_are_zero(dev):
+    x = torch.tensor([2.0, 3.0], device="cuda")
+    value, slope = torch.func.jvp(lambda a: a * a.detach().ceil(), (x,), (torch.ones_like(x),))
+    assert value.tolist() == [4.0, 9.0] and slope.tolist() == [2.0, 3.0]
 
 
 def test_events_read_the_modelled_clock(dev):
@@ -142,6 +203,12 @@ def test_streams(dev):
     event.wait(), event.synchronize(), side.synchronize()
     assert side.query() and event.query() and x.tolist() == [2.0] * 3
     x.record_stream(side)
+    same = torch.cuda.ExternalStream(side.cuda_stream)
+    assert same == side != torch.cuda.default_stream() and len({same, side}) == 1
+    with torch.cuda.StreamContext(same):
+        assert torch.cuda.current_stream() == side == torch.cuda.get_stream_from_external(side.cuda_stream)
+        assert torch._C._cuda_getCurrentRawStream(0) == side.cuda_stream
+    assert torch.cuda.Stream.priority_range() == (0, -5) and isinstance(side, torch.cuda.streams.Stream)
 
 
 def test_random_state_is_the_devices_own(dev):

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_lists import names
+from drkernel.sim.gpu.operator_lists import FACTORIES, names
 
 Check = Callable[[Sequence[Any], dict[str, Any]], None]
 MAX_SCALE = 1e9
@@ -320,10 +320,11 @@ def _check_numbers(base: str, name: str, value: Any) -> None:
     if name in WINDOWS and base not in MEMORY_STRIDES:
         if (name in POSITIVE and least < 1) or max(-least, most) > MAX_WINDOW:
             raise RuntimeError(f"{name} must be at least {int(name in POSITIVE)} and at most {MAX_WINDOW}")
-    elif max(-least, most) > MAX_SIZE:
-        raise RuntimeError(f"{name} is beyond {MAX_SIZE}")
-    if name in SIZES and math.prod(max(1, abs(number)) for number in numbers) > MAX_SIZE:
-        raise RuntimeError(f"{name} makes more than {MAX_SIZE} elements")
+    elif max(-least, most) > MAX_SIZE or (
+        name in SIZES and math.prod(max(1, abs(number)) for number in numbers) > MAX_SIZE
+    ):
+        error = torch.OutOfMemoryError if base in FACTORIES else RuntimeError
+        raise error(f"CUDA out of memory. {name} is beyond {MAX_SIZE}, or makes more elements")
 
 
 def _vectors(count: int, *tensors: Any) -> None:

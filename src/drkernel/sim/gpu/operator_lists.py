@@ -91,19 +91,19 @@ INTERNAL = frozenset(f"_foreach_{name}{end}" for name in MULTI_TENSOR for end in
     __ilshift__ __irshift__ __lshift__ __rshift__ _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
     _adaptive_avg_pool3d _adaptive_avg_pool3d_backward _addmm_activation _amp_foreach_non_finite_check_and_unscale_
     _amp_update_scale_ _cdist_backward _cdist_forward _conj _convolution _ctc_loss _ctc_loss_backward _dirichlet_grad
-    _embedding_bag _embedding_bag_backward _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward
-    _euclidean_dist _fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fft_c2c _fft_c2r _fft_r2c _foreach_copy_
-    _fused_adam_ _fused_adamw_ _fused_rms_norm_backward _fused_sgd_ _grouped_mm _index_put_impl_ _int_mm _is_all_true
-    _is_any_true _linalg_check_errors _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd
-    _local_scalar_dense _log_softmax _log_softmax_backward_data _native_batch_norm_legit
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _pdist_backward _pdist_forward
-    _prelu_kernel _prelu_kernel_backward _reshape_alias _safe_softmax _sample_dirichlet
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _scaled_mm
-    _segment_reduce_backward _softmax _softmax_backward_data _standard_gamma _to_copy _trilinear _unique _unique2
-    _unsafe_view _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
-    _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d _upsample_nearest_exact1d_backward
-    _upsample_nearest_exact2d _upsample_nearest_exact2d_backward _upsample_nearest_exact3d
-    _upsample_nearest_exact3d_backward _weight_norm_interface _weight_norm_interface_backward
+    _efficientzerotensor _embedding_bag _embedding_bag_backward _embedding_bag_forward_only
+    _embedding_bag_per_sample_weights_backward _euclidean_dist _fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+    _fft_c2c _fft_c2r _fft_r2c _foreach_copy_ _has_same_storage_numel _new_zeros_with_same_feature_meta _fused_adam_
+    _fused_adamw_ _fused_rms_norm_backward _fused_sgd_ _grouped_mm _index_put_impl_ _int_mm _is_all_true _is_any_true
+    _linalg_check_errors _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _local_scalar_dense
+    _log_softmax _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _pdist_backward _pdist_forward _prelu_kernel _prelu_kernel_backward
+    _reshape_alias _safe_softmax _sample_dirichlet _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward _scaled_mm _segment_reduce_backward _softmax
+    _softmax_backward_data _standard_gamma _to_copy _trilinear _unique _unique2 _unsafe_view _upsample_bicubic2d_aa
+    _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d
+    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward
+    _upsample_nearest_exact3d _upsample_nearest_exact3d_backward _weight_norm_interface _weight_norm_interface_backward
     """
 )
 """Operators that begin with an underscore, allowed under exactly these names."""
@@ -128,15 +128,15 @@ FREE_OPERATORS = names(
 METADATA_OPERATORS = names(
     """
     t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ detach_ sym_size sym_stride sym_numel
-    sym_storage_offset is_same_size is_set_to
+    sym_storage_offset is_same_size is_set_to _has_same_storage_numel
     """
 )
 """Operators that look at, or change, a tensor's form and never its elements."""
 
 FACTORIES = names(
     """
-    empty zeros ones full rand randn randint normal empty_strided empty_permuted randperm bartlett_window
-    blackman_window hamming_window hann_window kaiser_window fft_fftfreq fft_rfftfreq
+    _efficientzerotensor empty zeros ones full rand randn randint normal empty_strided empty_permuted randperm
+    bartlett_window blackman_window hamming_window hann_window kaiser_window fft_fftfreq fft_rfftfreq
     """
 )
 """Operators whose first argument is the size of what they make."""

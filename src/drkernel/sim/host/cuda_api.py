@@ -33,7 +33,7 @@ from drkernel.sim.host.loading import (
     process_group_on,
     profile_on,
 )
-from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret
+from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret, to_dlpack
 from drkernel.sim.host.tensor import CUDA, faking
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import UnsupportedOp
@@ -46,6 +46,7 @@ LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 DRIVER = b"570.00"
 """the driver that came with CUDA_VERSION 12.8, which ``torch.version.cuda`` names here"""
 CUDA_VERSION = 12080
+CUDNN_VERSION = 91002
 _DTYPES = frozenset(value for value in vars(torch).values() if isinstance(value, torch.dtype))
 """found once: looking through all that torch has writes to some 280 pages, which each fork would copy"""
 SUCCESS, INVALID_ARGUMENT, NOT_FOUND = 0, 2, 6
@@ -77,6 +78,11 @@ def library_on(spec: GPUSpec, query: Callable[[str], Any], original: Callable[..
     return load
 
 
+def identity_of(spec: GPUSpec) -> uuid.UUID:
+    """The number that tells this GPU from others."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, spec.full_name)
+
+
 def _plain(value: Any) -> Any:
     """What a number or a text of ``ctypes`` holds, or what was passed as it is."""
     return getattr(value, "value", value)
@@ -84,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 def _functions(spec: GPUSpec, query: Callable[[str], Any]) -> dict[str, Callable[..., Any]]:
     """The functions by name. They take what ``ctypes`` passes: numbers, buffers, and references to what they fill."""
-    identity = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, spec.full_name)}".encode()
+    identity = f"GPU-{identity_of(spec)}".encode()
 
     def done(*_: Any) -> int:
         return SUCCESS
@@ -179,11 +185,21 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     class Stream:
         """A CUDA stream. It has an identity but orders nothing: the device runs all work as one queue."""
 
-        def __init__(self, device: Any = None, priority: int = 0, **_: Any):
-            self.device = CUDA
-            self.device_index = 0
+        device, device_index = CUDA, 0
+
+        def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any):
             self.priority = priority
-            self.cuda_stream = self.stream_id = next(numbers)
+            self.cuda_stream = self.stream_id = next(numbers) if stream_id is None else stream_id
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Stream) and other.stream_id == self.stream_id
+
+        def __hash__(self) -> int:
+            return self.stream_id
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return 0, -5
 
         def synchronize(self) -> None:
             query("synchronize")
@@ -206,48 +222,15 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     return Stream, Event
 
 
-class _StreamContext:
-    """``torch.cuda.stream(s)``: makes ``s`` the current stream, which has no effect on the order of work here."""
-
-    def __init__(self, streams: _Streams, stream: Any):
-        self._streams, self._stream = streams, stream
-
-    def __enter__(self) -> None:
-        self._before = self._streams.current
-        if self._stream is not None:
-            self._streams.current = self._stream
-
-    def __exit__(self, *_: Any) -> None:
-        self._streams.current = self._before
-
-
 class _Streams:
     """Keeps the current stream."""
 
     def __init__(self, stream_class: type):
-        self.default = stream_class()
-        self.default.cuda_stream = self.default.stream_id = 0
+        self.default = stream_class(stream_id=0)
         self.current = self.default
 
     def set(self, stream: Any) -> None:
         self.current = stream if stream is not None else self.current
-
-
-class _DeviceContext:
-    """``torch.cuda.device(0)``: there is one device."""
-
-    idx = 0
-    prev_idx = -1
-    """the device before the block, once in it"""
-
-    def __init__(self, device: Any = None):
-        if device is not None and not isinstance(device, torch.Tensor):
-            is_cuda(device)
-
-    def __enter__(self) -> None:
-        self.prev_idx = 0
-
-    def __exit__(self, *_: Any) -> None: ...
 
 
 def _refuse(name: str) -> type:
@@ -268,6 +251,11 @@ def _properties(spec: GPUSpec) -> SimpleNamespace:
         total_memory=spec.hbm_bytes,
         multi_processor_count=spec.sm_count,
         warp_size=spec.warp_size,
+        uuid=identity_of(spec),
+        clock_rate=round(spec.boost_clock_hz / 1e3),
+        pci_domain_id=0,
+        pci_bus_id=1,
+        pci_device_id=0,
         max_threads_per_multi_processor=spec.max_threads_per_sm,
         max_threads_per_block=1024,
         shared_memory_per_block_optin=spec.max_smem_per_block,
@@ -286,7 +274,8 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
     properties = _properties(spec)
     return {
         "is_available": lambda: True,
-        "is_initialized": lambda: True,
+        "_initialized": True,
+        "_cudart": _RUNTIME,
         "init": lambda: None,
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
@@ -302,13 +291,36 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
         "ipc_collect": lambda: None,
         "is_current_stream_capturing": lambda: False,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
-        "_exchange_device": lambda device: 0,
-        "_maybe_exchange_device": lambda device: 0,
-        "device": _DeviceContext,
-        "device_of": _DeviceContext,
+        "_exchange_device": lambda device: is_cuda(device) and 0,
+        "_maybe_exchange_device": lambda device: is_cuda(device) and 0,
         **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
         **LEGACY_TENSOR_TYPES,
     }
+
+
+_RUNTIME = SimpleNamespace(
+    cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda code: "no error",
+    cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0, cudaHostRegister=lambda *_: 0,
+    cudaHostUnregister=lambda _: 0, cudaMemGetInfo=lambda device=0: torch.cuda.mem_get_info(),
+)  # fmt: skip
+"""``torch.cuda.cudart()``: the part of CUDA's runtime that PyTorch hands to Python; 0 is success"""
+
+
+def _memory_stats(query: Callable[[str], Any]) -> Callable[[int], dict[str, Any]]:
+    """Return ``torch._C._cuda_memoryStats``: bytes in use and the most that were; nothing is counted but these."""
+    counters = ["num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free"]
+    kinds = ["allocation", "segment", "active", "inactive_split", "inactive_split_bytes"]
+
+    def stats(device: int) -> dict[str, Any]:
+        none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+        held = {**none, "current": query("used_bytes"), "peak": query("peak_bytes")}
+        found: dict[str, Any] = {"max_split_size": -1, **dict.fromkeys(counters, 0)}
+        found |= {kind: {"all": none, "large_pool": none, "small_pool": none} for kind in kinds}
+        for kind in ("allocated", "reserved", "active", "requested"):
+            found[f"{kind}_bytes"] = {"all": held, "large_pool": held, "small_pool": none}
+        return {**found, "oversize_allocations": none, "oversize_segments": none}
+
+    return stats
 
 
 def _memory(link: DeviceLink) -> dict[str, Any]:
@@ -319,22 +331,9 @@ def _memory(link: DeviceLink) -> dict[str, Any]:
         total = query("memory_bytes")
         return total - query("used_bytes"), total
 
-    def stats(device: Any = None) -> dict[str, int]:
-        used, peak = query("used_bytes"), query("peak_bytes")
-        kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
-        return {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", used), ("peak", peak))}
-
-    used, peak = (lambda device=None: query("used_bytes")), (lambda device=None: query("peak_bytes"))
     return {
         "mem_get_info": info,
-        "memory_allocated": used,
-        "memory_reserved": used,
-        "max_memory_allocated": peak,
-        "max_memory_reserved": peak,
-        "memory_stats": stats,
-        "memory_summary": lambda device=None, abbreviated=False: "\n".join(f"{k}: {v}" for k, v in stats().items()),
         "reset_peak_memory_stats": lambda device=None: query("reset_peak") and None,
-        "reset_max_memory_allocated": lambda device=None: query("reset_peak") and None,
         "reset_accumulated_memory_stats": lambda device=None: None,
     }
 
@@ -369,9 +368,9 @@ def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> 
         "synchronize": lambda device=None: link.channel.query("synchronize") and None,
         "current_stream": lambda device=None: streams.current,
         "default_stream": lambda device=None: streams.default,
-        "stream": lambda stream: _StreamContext(streams, stream),
         "set_stream": streams.set,
         "Stream": stream_class,
+        "ExternalStream": lambda stream_ptr, device=None, **_: stream_class(stream_id=stream_ptr),
         "Event": event_class,
     }
 
@@ -384,13 +383,13 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
         "reset_peak_memory_stats", "reset_accumulated_memory_stats",
     )  # fmt: skip
     return {
-        **{name: replacements[name] for name in same},
+        **{name: replacements.get(name, getattr(torch.cuda, name)) for name in same},
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "current_device_index": replacements["current_device"],
         "current_device_idx": replacements["current_device"],
         "set_device_index": replacements["set_device"],
         "set_device_idx": replacements["set_device"],
-        "device_index": lambda device, /: replacements["device"](device),
+        "device_index": lambda device, /: torch.cuda.device(device),
         "empty_host_cache": lambda: None,
         "get_device_capability": lambda device=None, /: {"supported_dtypes": set(_DTYPES)},
         "get_memory_info": replacements["mem_get_info"],
@@ -426,10 +425,39 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
 
     guards = torch._C._dynamo.guards
     return [
-        (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
         (guards, "_empty_strided_cuda", empty_strided),
         (guards, "_reinterpret_tensor", reinterpret),
     ]
+
+
+def _native(link: DeviceLink) -> dict[str, Any]:
+    """Return the functions of ``torch._C`` on which those of ``torch.cuda`` that are left as they are rest."""
+    raw: dict[int, torch.Tensor] = {}
+
+    def allocate(size: int, stream: int) -> int:
+        memory = torch.empty(size, dtype=torch.uint8, device="cuda")
+        raw[memory.data_ptr()] = memory
+        return memory.data_ptr()
+
+    return {
+        "_cuda_cudaCachingAllocator_raw_alloc": allocate,
+        "_cuda_cudaCachingAllocator_raw_delete": raw.pop,
+        "_cuda_getCurrentRawStream": lambda device: torch.cuda.current_stream().cuda_stream,
+        "_cuda_memoryStats": _memory_stats(link.channel.query),
+        "_cuda_memorySnapshot": lambda *_: {"segments": [], "device_traces": [], "allocator_settings": {}},
+        "_cuda_record_memory_history": lambda *_: None,
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_getMemoryFraction": lambda device: 1.0,
+        "_cuda_getCurrentBlasHandle": lambda: 1,
+        "_cuda_getCurrentSolverHandle": lambda: 1,
+        "_cuda_getStreamFromExternal": lambda pointer, device: (pointer, 0, 1),
+        "_cuda_sleep": lambda cycles: None,
+        "_cuda_set_sync_debug_mode": lambda level: setattr(link, "sync_debug", level),
+        "_cuda_get_sync_debug_mode": lambda: link.sync_debug,
+        "_scatter": lambda tensor, devices, *_: (tensor.cuda(),),
+        "_broadcast_coalesced": lambda tensors, *_: [tensors],
+        "_has_cuda": True,
+    }
 
 
 def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]:
@@ -446,8 +474,7 @@ def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]
         "synchronize": lambda device=None: None,
         "get_raw_stream": lambda device: 0,
     }
-    replaced = [(interface, name, staticmethod(value)) for name, value in bound.items()]
-    return [*replaced, (interface, "device", facts["device"])]
+    return [(interface, name, staticmethod(value)) for name, value in bound.items()]
 
 
 def _markers() -> dict[str, Any]:
@@ -481,6 +508,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
 
     cuda = _replacements(spec, link, DeviceGenerator(link, 0))
     replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, value) for name, value in cuda.items()]
+    replaced += [(torch.cuda.streams, name, cuda[name]) for name in ("Stream", "Event", "ExternalStream")]
+    replaced += [(torch._C, name, value) for name, value in _native(link).items()]
     replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
     replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
     replaced += [
@@ -493,12 +522,16 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
         (torch, "from_dlpack", from_dlpack(torch.from_dlpack)),
         (torch.utils.dlpack, "from_dlpack", from_dlpack(torch.utils.dlpack.from_dlpack)),
+        *((owner, "to_dlpack", to_dlpack(torch.to_dlpack)) for owner in (torch, torch.utils.dlpack)),
         *((torch.cuda.nvtx, name, value) for name, value in _markers().items()),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", _refuse_export),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
+        (torch.backends.cudnn, "is_available", lambda: True),
+        (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
+        (torch.backends.cudnn, "version", lambda: CUDNN_VERSION),
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]
@@ -510,7 +543,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         start = torch.distributed.init_process_group
         replaced.append((torch.distributed, "init_process_group", process_group_on(start)))
     replaced += nccl_refused()
-    profiler = torch.profiler.profile
+    profiler = torch.autograd.profiler.profile
     replaced.append((profiler, "__init__", profile_on(profiler.__init__)))
     instead = {module.__name__: module for module in (CppExtension(), Proton())}
     replaced.append((torch.utils, "cpp_extension", instead["torch.utils.cpp_extension"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,12 +24,20 @@ from drkernel.sim.wire.commands import LaunchCommand, Ref, TensorSpec, Unsupport
 FORBIDDEN = "CUDA error: operation not permitted when stream is capturing ({what})"
 
 
+@dataclass(frozen=True)
+class _Reshaped:
+    """A tensor's form before and after an operator that changed it in place, as ``t_`` does."""
+
+    before: TensorSpec
+    after: TensorSpec
+
+
 class _Recorded:
     """The contents of one graph."""
 
     def __init__(self) -> None:
-        self.commands: list[LaunchCommand | tuple[str, Any, dict[str, Any], Any]] = []
-        """launches, and operators with their arguments and results"""
+        self.commands: list[LaunchCommand | _Reshaped | tuple[str, Any, dict[str, Any], Any]] = []
+        """launches, operators with their arguments and results, and new forms"""
         self.handles: set[int] = set()
         """tensors that the commands read and write"""
         self.saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -85,10 +94,12 @@ class _CaptureLayer:
         inputs = _handles((args, kwargs))
         if rule.base == "_local_scalar_dense" or (rule.sized_by_data and not self._by_places(rule.base, inputs)):
             raise RuntimeError(FORBIDDEN.format(what=f"{rule.label} tells the host a value"))
+        forms: list[TensorSpec] = []
         for key in rule.written:
             normal_args, normal_kwargs = rule.normal(args, kwargs)
             written = normal_args[key] if isinstance(key, int) else normal_kwargs.get(key)
             self._save(_handles(written))
+            forms += [self.engine.heap.held(handle).spec for handle in _handles(written)]
         result = self.engine.op(name, args, kwargs)
         outputs = _handles(result)
         self.recording.handles.update(inputs, outputs)
@@ -96,6 +107,8 @@ class _CaptureLayer:
         view = not rule.written and all(self.engine.heap.held(handle).base in bases for handle in outputs)
         if not (rule.allocates or rule.only_metadata or (outputs and view)):
             self.recording.commands.append((name, args, kwargs, result))
+        for before in forms if rule.only_metadata else ():
+            self.recording.commands.append(_Reshaped(before, self.engine.heap.held(before.handle).spec))
         return result
 
     def _by_places(self, base: str, inputs: list[int]) -> bool:
@@ -143,15 +156,26 @@ class _CaptureLayer:
         launched = timeline.host + engine.spec.launch_overhead
         timeline.device_free = max(timeline.device_free, launched)
         timeline.host = float("-inf")
+        for command in reversed(recorded.commands):
+            if isinstance(command, _Reshaped):
+                self._reshape(command.before)
         try:
             for command in recorded.commands:
                 if isinstance(command, LaunchCommand):
                     engine.launch(command)
+                elif isinstance(command, _Reshaped):
+                    self._reshape(command.after)
                 else:
                     name, args, kwargs, result = command
                     self._into(_handles(result), _handles(engine.op(name, args, kwargs)))
         finally:
             engine.accounts.timeline.host = launched
+
+    def _reshape(self, spec: TensorSpec) -> None:
+        """Give a tensor the form that it had at this place of the capture."""
+        held = self.engine.heap.held(spec.handle)
+        held.tensor.as_strided_(spec.shape, spec.stride, spec.offset)
+        self.engine.heap.refresh(held)
 
     def _into(self, captured: list[int], again: list[int]) -> None:
         """Move results to where those of the capture lie."""

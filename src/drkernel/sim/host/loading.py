@@ -86,13 +86,14 @@ class Proton(types.ModuleType):
 
 
 def profile_on(original: Callable[..., None]) -> Callable[..., None]:
-    """Return ``torch.profiler.profile.__init__`` that refuses to look at the GPU."""
+    """Return ``torch.autograd.profiler.profile.__init__``, on which ``torch.profiler`` rests, for the host alone."""
 
     @functools.wraps(original)
-    def begin(self: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
-        if torch.profiler.ProfilerActivity.CUDA in (activities or ()):
-            raise UnsupportedOp(f"torch.profiler with ProfilerActivity.CUDA {NO_PROFILER}")
-        original(self, *args, activities=activities, **kwargs)
+    def begin(self: Any, *args: Any, use_cuda: bool = False, use_device: Any = None, **kwargs: Any) -> None:
+        if use_cuda or use_device == "cuda":
+            warnings.warn(f"the GPU's part of torch.profiler {NO_PROFILER}", stacklevel=2)
+            kwargs["use_cpu"], use_device = True, None
+        original(self, *args, use_device=use_device, **kwargs)
 
     return begin
 

@@ -306,6 +306,16 @@ def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
+def to_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.to_dlpack`` that gives device tensors as they are, for ``from_dlpack``."""
+    return lambda value: value if isinstance(value, DeviceTensor) else original(value)
+
+
+def _device(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``torch.device(0)``, which is the accelerator's first."""
+    return func("cuda", *args) if args and isinstance(args[0], int) else func(*args, **kwargs)
+
+
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
     return args[0].to(META, non_blocking=kwargs.get("non_blocking", False))
@@ -456,6 +466,7 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.get_device: _of_inner(0),
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.device: _device,
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,

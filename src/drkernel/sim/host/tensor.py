@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -65,6 +66,12 @@ class _DeviceStorage:
 
     def nbytes(self) -> int:
         return self._nbytes
+
+    def share_memory_(self) -> _DeviceStorage:
+        return self  # as every process sees the GPU's
+
+    def is_shared(self) -> bool:
+        return True
 
     size = __len__ = nbytes
 
@@ -145,7 +152,9 @@ class DeviceTensor(torch.Tensor):
 
     def record_stream(self, stream: Any) -> None: ...
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
+        if force:
+            return self.detach().cpu().resolve_conj().resolve_neg().numpy()
         raise TypeError(
             "can't convert cuda:0 device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
@@ -260,6 +269,8 @@ class DeviceLink:
         """(owner, name, value) of what host code would find without this device"""
         self.trials: Callable[[Any], AbstractContextManager[None]] = nullcontext
         """a block in which kernels are launched only to be timed: for "tuning", or as a "benchmark" """
+        self.sync_debug = 0
+        """``torch.cuda.set_sync_debug_mode``: 1 warns where the host waits for the device, 2 fails"""
         self.text_of_stage: Callable[[str, dict[str, Any], str], str] | None = None
         """a kernel's text at a stage of the target's compiler, by TTIR, the backend's options and the stage's name"""
         self._known: weakref.WeakValueDictionary[int, DeviceTensor] = weakref.WeakValueDictionary()
@@ -304,6 +315,8 @@ class DeviceLink:
         if self.closed:
             raise RuntimeError("this tensor's simulated device is closed: its 'with' block has ended")
         op = _facts_of(func)
+        if self.sync_debug and op.waits:
+            self._tell_wait()
         if op.copies:
             return self._copy(op.name, args, kwargs)
         if kwargs:
@@ -325,6 +338,11 @@ class DeviceLink:
             plain_kwargs["generator"] = drawn_from
         result = self._decode(self.channel.op(op.name, plain_args, plain_kwargs))
         return result if op.in_place is None else args[op.in_place]
+
+    def _tell_wait(self) -> None:
+        if self.sync_debug == 2:
+            raise RuntimeError("called a synchronizing CUDA operation")
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=4)
 
     def _decode(self, value: Any) -> Any:
         if isinstance(value, TensorSpec):
@@ -376,6 +394,8 @@ class DeviceLink:
             uploaded = self.upload(source)
             return uploaded if casts.get("dtype") in (None, uploaded.dtype) else self._cast(uploaded, casts)
         if device is not None and device.type == "cpu":
+            if self.sync_debug and not kwargs.get("non_blocking"):
+                self._tell_wait()
             value = self.channel.download(Ref(source._handle))
             return value.to(casts["dtype"]) if "dtype" in casts else value
         return self._cast(source, casts)
@@ -404,7 +424,7 @@ _TEMPLATES = names(
 class _OperatorFacts:
     """The facts about an operator that dispatching needs."""
 
-    __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified")
+    __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified", "waits")
 
     def __init__(self, func: Any):
         if func.namespace != "aten":
@@ -415,6 +435,7 @@ class _OperatorFacts:
         self.name = f"{base}.{func._overloadname}"
         self.copies = self.name in ("_to_copy.default", "copy_.default")
         self.from_template = base in _TEMPLATES
+        self.waits = bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
         self.draws = torch.Tag.nondeterministic_seeded in func.tags
         # whether host tensors with elements may be operands; None: as indices
         self.mixes = None if schema.name in INDEX_OPERATORS else False

@@ -30,11 +30,11 @@ from drkernel.sim.host.tensor import CUDA, DeviceLink, DeviceTensor, guard_nothi
 from drkernel.sim.spec import GPUSpec
 
 ANSWERED = (
-    "is_available", "is_initialized", "device_count", "current_device", "get_device_name", "get_device_capability",
+    "is_available", "_initialized", "device_count", "current_device", "get_device_name", "get_device_capability",
     "get_device_properties", "get_arch_list", "is_bf16_supported", "_lazy_init", "_exchange_device",
-    "_maybe_exchange_device", "device",
+    "_maybe_exchange_device",
 )  # fmt: skip
-"""functions of ``torch.cuda`` that the compilers ask"""
+"""what the compilers ask of ``torch.cuda``"""
 
 
 @contextmanager
