@@ -102,7 +102,8 @@ FAMILIES: dict[str, Family] = {
     **_names(
         """zeros ones full arange range linspace logspace eye zeros_like ones_like full_like rand randn rand_like
         randn_like randint randint_like randperm normal uniform bernoulli exponential geometric cauchy log_normal fill
-        zero new_zeros new_ones new_full scalar_tensor random tril_indices triu_indices fft_fftfreq fft_rfftfreq""",
+        zero new_zeros new_ones new_full scalar_tensor random tril_indices triu_indices fft_fftfreq fft_rfftfreq
+        _efficientzerotensor _new_zeros_with_same_feature_meta""",
         pointwise.fill,
     ),
     **_names("hann_window hamming_window bartlett_window blackman_window", pointwise.window),
