@@ -75,39 +75,44 @@ class Tile:
 class Layouts:
     """What is known of the values of a kernel, by identity."""
 
-    addresses: frozenset[int]
-    """index arithmetic that only ends in addresses and masks"""
-    tiles: dict[int, Tile]
-    """values that are spread along a tile"""
+    addresses: dict[int, frozenset[Op]]
+    """index arithmetic that only ends in addresses and masks, with the accesses that these are of"""
+    tiles: dict[int, list[Tile]]
+    """values that are spread along tiles: each has what it needs of them made for itself"""
 
 
 def layouts_of(function: Function) -> Layouts:
     """Return the layouts of a kernel's values."""
     ops = walk(function.body)
-    return Layouts(frozenset(_address_values(ops)), _tiles(ops))
+    return Layouts(_address_values(ops), _tiles(ops))
 
 
-def _address_values(ops: list[Op]) -> set[int]:
+def _address_values(ops: list[Op]) -> dict[int, frozenset[Op]]:
     """Index arithmetic that only ends in addresses and masks: done once for a vector access, not for each element."""
-    found: set[int] = set()
+    found: dict[int, frozenset[Op]] = {}
     for op in reversed(ops):
         for value in op.results:
-            if value.uses and is_index_like(value) and all(_only_addresses(value, user, found) for user in value.uses):
-                found.add(id(value))
+            if value.uses and is_index_like(value):
+                ends = [_accesses(value, user, found) for user in value.uses]
+                if all(ends):
+                    found[id(value)] = frozenset[Op]().union(*ends)
     return found
 
 
-def _only_addresses(value: Value, user: Op, found: set[int]) -> bool:
+def _accesses(value: Value, user: Op, found: dict[int, frozenset[Op]]) -> frozenset[Op]:
+    """The accesses that a use of a value ends in; none where it ends in anything else."""
     if user.name in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
         data = {"tt.load": (2,), "tt.store": (1,)}.get(user.name, (1, 2))
-        return all(operand is not value or k not in data for k, operand in enumerate(user.operands))
-    return bool(user.results) and all(id(result) in found for result in user.results)
+        whole = all(operand is not value or k not in data for k, operand in enumerate(user.operands))
+        return frozenset([user] if whole else ())
+    ends = [found.get(id(result), frozenset[Op]()) for result in user.results]
+    return frozenset[Op]().union(*ends) if all(ends) else frozenset()
 
 
 # ---- tiles
 
 
-def _tiles(ops: list[Op]) -> dict[int, Tile]:
+def _tiles(ops: list[Op]) -> dict[int, list[Tile]]:
     together = _Groups()
     for op in ops:
         together.join([*op.operands, *op.results] if op.name.startswith(_ELEMENTWISE + _ACCESSES) else [])
@@ -127,7 +132,7 @@ def _tiles(ops: list[Op]) -> dict[int, Tile]:
         return replace(layouts.get(together.of(value), Tile((shape[0], shape[1]))), side=side)
 
     sides: dict[Group, Tile] = {}  # by group of values that are one element wide
-    found: dict[int, Tile] = {}
+    found: dict[int, list[Tile]] = {}
     for op in ops:
         if op.name == "tt.broadcast" and _rank(op.results[0]) == 2 and op.operands[0].type.numel > 1:
             side = int((op.operands[0].type.shape or (1, 1))[0] == 1)
@@ -138,7 +143,7 @@ def _tiles(ops: list[Op]) -> dict[int, Tile]:
         narrow = op.results[0] if op.results and _rank(op.results[0]) == 2 else None
         along = sides.get(together.of(narrow)) if narrow is not None else None
         if narrow is not None and along is not None:
-            found[id(narrow)] = along
+            found[id(narrow)] = [along]
             _spread(op.operands if op.name == "tt.expand_dims" else (), along, found)
     return found
 
@@ -181,14 +186,15 @@ def _seen_in(op: Op) -> Iterable[tuple[Value, Tile]]:
             yield op.operands[0], Tile((rows, columns), fast=side, beside=max(1, beside))
 
 
-def _spread(values: Iterable[Value], tile: Tile, found: dict[int, Tile], forwards: bool = False) -> None:
+def _spread(values: Iterable[Value], tile: Tile, found: dict[int, list[Tile]], forwards: bool = False) -> None:
     """Note the values of one dimension that given ones are made of, or ``forwards`` what is made of them."""
     ahead = [value for value in values if _rank(value) == 1]
     while ahead:
         value = ahead.pop()
-        if id(value) in found:
+        known = found.setdefault(id(value), [])
+        if tile in known:
             continue
-        found[id(value)] = tile
+        known.append(tile)
         if forwards:
             near = [each for user in value.uses if user.name.startswith(_ELEMENTWISE) for each in user.results]
         else:

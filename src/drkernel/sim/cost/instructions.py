@@ -13,7 +13,7 @@ from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import Statement, counts_of, operations
 
 Counts = dict[str, float]
-"""instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""
+"""instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``imad`` (whole-number products), ``sfu``"""
 
 FREE = frozenset(
     {
@@ -83,8 +83,11 @@ def instructions(op: Op) -> Counts:
         return {"int": 2.0}  # through shared memory, or shuffles
     if name == "arith.cmpf" or source.is_float:
         return {float_unit(source.elem): 1.0}
-    if name == "arith.muli" and known_number(op.operands[1]):
-        return {"int": 3.0 if type_.bits > 32 else 1.0}
+    if name == "tt.addptr" and op.operands[1].type.bits <= 32:
+        return {"imad": 1.0, "int": 1.0}
+    if name == "arith.muli":
+        known = known_number(op.operands[1])
+        return {"imad": 1.0} if type_.bits <= 32 else {"imad": 2.0, "int": 1.0} if known else {"imad": 3.5, "int": 1.5}
     return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
 
 
@@ -157,7 +160,8 @@ def _division(op: Op, type_: Type) -> float:
     """By a known number: a multiplication and shifts; by an unknown one: a reciprocal and corrections.
 
     The reciprocal of a number that is the same for all elements is made once a thread, up to 32 bits. A remainder takes
-    the quotient of the same numbers where there is one. With 64 bits half is corrections of the sign.
+    the quotient of the same numbers where there is one. With 64 bits half is corrections of the sign; numbers that are
+    not known are divided by 32 bits where these hold them, as they hold most places (libdevice's way out takes 90).
     """
     dividend, divisor = op.operands[:2]
     wide, known, rest = type_.bits > 32, abs(known_number(divisor)), op.name.startswith("arith.rem")
@@ -170,7 +174,7 @@ def _division(op: Op, type_: Type) -> float:
     while divisor.op is not None and divisor.op.name in _SPREADS:
         divisor = divisor.op.operands[0]
     same = not divisor.type.is_block and type_.is_block
-    return _WIDE["div"] if wide else 13.0 if same else 28.0
+    return 30.0 if wide else 13.0 if same else 28.0
 
 
 def _never_negative(value: Value) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from drkernel.sim.cost.instructions import instructions, known_number
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
@@ -32,14 +33,16 @@ _PLAIN = frozenset(
     {"tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.load", "tt.extern_elementwise",
      "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
 )  # fmt: skip
+_MOVED = _PLAIN - {"tt.load", "scf.yield"}
+_LOOPS = ("scf.for", "scf.while")
 _POSITIONAL = frozenset(
     {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.addptr", "arith.addi", "arith.subi", "arith.muli", "arith.remsi",
      "arith.remui", "arith.extsi", "arith.extui", "arith.trunci", "arith.cmpi", "arith.andi"}
 )  # fmt: skip
 _PIECE = 16
 """most elements of one access"""
-_ADDRESSES_SHARE = 0.25
-"""arithmetic of addresses that is done once for a vector access, of what each element would take"""
+_LEAST_SHARE = 0.25
+"""arithmetic of addresses that is done once for a vector access, of what each element alone would take, at the least"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 _ONE_WARP = 0.5
@@ -152,13 +155,32 @@ def profile_of(function: Function) -> KernelProfile:
     blocks = blocks_of(function)
     layouts = layouts_of(function)
     numbers = {id(block): number for number, block in enumerate(blocks)}
-    profiles = tuple(_profile(block, layouts, numbers) for block in blocks)
+    homes = homes_of(blocks)
+    made: dict[int, list[Op]] = {}
+    for op in (op for block in blocks for op in block.ops):
+        made.setdefault(id(homes[id(op)]), []).append(op)
+    profiles = tuple(_profile(block, layouts, numbers, made.get(id(block), [])) for block in blocks)
     unknown = any(op.name in COMBINED and unknown_length(op.regions[0]) for op in walk(function.body))
     reason = "a function of a reduction, scan or map has a loop whose rounds are not constant" if unknown else ""
     return KernelProfile(profiles, block_pressure(function), reason)
 
 
 # ---- instructions
+
+
+def homes_of(blocks: list[BasicBlock]) -> dict[int, BasicBlock]:
+    """The block in which each operation is done, by identity: LLVM moves out of a loop what no round changes."""
+    homes: dict[int, BasicBlock] = {}
+    for block in blocks:
+        for op in block.ops:
+            home = block
+            if op.results and (op.name in _MOVED or op.name.startswith(("arith.", "math."))):
+                inside = {id(homes.get(id(value.op), block) if value.op else value.block) for value in op.operands}
+                while home.parent is not None and home.parent.name in _LOOPS and id(home) not in inside:
+                    assert home.parent.block is not None, "a loop stands in a block"
+                    home = home.parent.block
+            homes[id(op)] = home
+    return homes
 
 
 def _fused(op: Op) -> bool:
@@ -176,12 +198,12 @@ def _feeds_one_sum(op: Op | None) -> bool:
 
 def lane_instructions(op: Op, layouts: Layouts) -> list[Lanes]:
     """Instructions of one operation, those inside a reduction's function included."""
-    tile = layouts.tiles.get(id(op.results[0])) if op.results and op.name not in COMBINED else None
-    if tile is not None and op.name == "tt.load":
-        tile = tile.of_load(_vector(op))
-    elif tile is not None and id(op.results[0]) in layouts.addresses:
-        tile = tile.of_load(1 / _ADDRESSES_SHARE)
-    return [(*each, tile) for each in _instructions_of(op, layouts)]
+    tiles = layouts.tiles.get(id(op.results[0]), []) if op.results and op.name not in COMBINED else []
+    if op.name == "tt.load":
+        tiles = [tile.of_load(_vector(op)) for tile in tiles]
+    elif tiles and id(op.results[0]) in layouts.addresses:
+        tiles = [tile.of_load(1 / _share(op, layouts)) for tile in tiles]
+    return [(*each, tile) for tile in tiles or (None,) for each in _instructions_of(op, layouts)]
 
 
 def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
@@ -200,10 +222,20 @@ def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     if not op.results or _fused(op):
         return []
     result = op.results[0].type
-    share = _ADDRESSES_SHARE if result.is_block and id(op.results[0]) in layouts.addresses else 1.0
+    share = _share(op, layouts) if result.is_block else 1.0
     return [(unit, result.numel, count * share) for unit, count in instructions(op).items()]
 
 
+def _share(op: Op, layouts: Layouts) -> float:
+    """Share of an operation's elements that it is done for: of addresses, one of each access."""
+    accesses = layouts.addresses.get(id(op.results[0]))
+    if accesses is None:
+        return 1.0
+    alone = (1.0 if each.name.startswith("tt.atomic") else 1.0 / _vector(each) for each in accesses)
+    return max(_LEAST_SHARE, *alone)
+
+
+@lru_cache(maxsize=256)
 def _vector(op: Op) -> int:
     """Elements of a vector access: as many as its addresses and its mask have in one piece."""
     known: dict[tuple[int, bool], int] = {}
@@ -338,7 +370,7 @@ def dot_of(op: Op, chained: bool = False) -> Dot:
     return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained=chained)
 
 
-def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> BlockProfile:
+def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made: list[Op]) -> BlockProfile:
     levels: list[float] = []
     stages, pipelined = _pipelining(block)
     leading = _leading_to_products(block)
@@ -350,11 +382,12 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int]) -> Bl
     for op, after in steps_of(block, levels):
         if op.name == "tt.load":
             level_of[op.number] = after.level - 1
-        for unit, numel, count, tile in lane_instructions(op, layouts):
-            lanes[unit, numel, tile] += count  # type: ignore[assignment]
         if op.name in PRODUCTS:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
+    for op in made:
+        for unit, numel, count, tile in lane_instructions(op, layouts):
+            lanes[unit, numel, tile] += count  # type: ignore[assignment]
     loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
@@ -504,7 +537,7 @@ def _unrolled(block: BasicBlock) -> bool:
 
 def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
     op = block.parent
-    while op is not None and op.name not in ("scf.for", "scf.while"):
+    while op is not None and op.name not in _LOOPS:
         op = op.block.parent if op.block is not None else None
     return numbers.get(id(op.block), -1) if op is not None else -1
 

@@ -13,6 +13,7 @@ from drkernel.sim.cost.kernel_profile import (
     COMBINES,
     BlockProfile,
     dot_of,
+    homes_of,
     lane_instructions,
     steps_of,
 )
@@ -124,15 +125,18 @@ def _tally(
 ) -> _Tally:
     tally, layouts, executed = _Tally(), layouts_of(function), dict(stats.executed)
     beyond = {number: rest for number, *rest in stats.sites}
-    for index, block in enumerate(blocks_of(function)):
+    nested = blocks_of(function)
+    homes, numbers = homes_of(nested), {id(block): number for number, block in enumerate(nested)}
+    for index, block in enumerate(nested):
         times = executed.get(index, 0.0)
         if not times:
             continue
         tally.serial |= blocks[index].serial
         for op in block.ops:
             place = (op.loc, op.callers)
+            done = executed.get(numbers[id(homes[id(op)])], 0.0)
             for unit, numel, count, tile in lane_instructions(op, layouts):
-                tally.issue[place] += times * count * lanes_of(numel, tile, threads) / unit_rate(unit, spec)
+                tally.issue[place] += done * count * lanes_of(numel, tile, threads) / unit_rate(unit, spec)
             if op.name in ("tt.load", "tt.store"):
                 tally.accesses.append(_access(op, place, times, *beyond.get(op.number, (-1, 0.0, 0.0))))
             elif op.name.startswith("tt.atomic"):

@@ -109,6 +109,8 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     scale = spec.clock_hz / spec.boost_clock_hz
     if unit == "fp32_dot":
         return spec.peak["fp32"] * scale
+    if unit == "imad":  # beside the rest of whole-number arithmetic, as fast
+        return spec.peak["int"] * scale
     if unit not in spec.peak:
         raise ValueError(f"spec {spec.name!r} has no peak for unit {unit!r}; it has {', '.join(sorted(spec.peak))}")
     if unit.startswith("tensor_"):
