@@ -14,6 +14,7 @@ import torch
 
 from drkernel.sim.gpu.operator_lists import names
 from ttir_executor.exact.field import Field, reduced
+from ttir_executor.exact.functions import FUNCTIONS
 from ttir_executor.exact.values import Exact, concatenate, where
 
 Operator = Callable[..., Any]
@@ -33,6 +34,12 @@ MOVES = names(
     """
 )
 """operators that move elements, and write zeros beside them"""
+SHARED = names(
+    """
+    exp exp2 expm1 log log2 log1p sqrt rsqrt tanh sinh cosh floor ceil trunc erf erfc sin cos tan asin acos atan lgamma
+    """
+)
+"""functions that kernels have under the same names"""
 
 
 def operator(*labels: str) -> Callable[[Operator], Operator]:
@@ -110,39 +117,20 @@ OPERATORS.update(
     floor_divide=lambda x, y: _div(x, y, "floor"),
     remainder=lambda x, y: _sub(x, _mul(_div(x, y, "floor"), y)),
     fmod=lambda x, y: _sub(x, _mul(_div(x, y, "trunc"), y)),
-    addcmul=lambda x, y, z, value=1: _add(x, _mul(y, z), value),
-    addcdiv=lambda x, y, z, value=1: _add(x, _div(y, z), value),
-    lerp=lambda x, y, weight: x + number(x.field, weight) * (y - x),
     masked_fill=lambda x, mask, value: _where(mask, value, x),
-    reciprocal=lambda x: x.reciprocal(),
-    abs=lambda x: x.abs(),
-    exp=lambda x: x.exp(),
-    exp2=lambda x: x.exp2(),
-    expm1=lambda x: x.exp() - 1.0,
-    log=lambda x: x.log(),
-    log2=lambda x: x.log2(),
-    log1p=lambda x: (1.0 + x).log(),
-    sqrt=lambda x: x.sqrt(),
-    rsqrt=lambda x: x.rsqrt(),
+    reciprocal=Exact.reciprocal,
+    abs=Exact.abs,
     square=lambda x: x * x,
-    sigmoid=lambda x: x.sigmoid(),
-    tanh=lambda x: x.tanh(),
-    sinh=lambda x: (x.exp() - (-x).exp()) / 2.0,
-    cosh=lambda x: (x.exp() + (-x).exp()) / 2.0,
+    sigmoid=Exact.sigmoid,
     relu=lambda x: _clamp(x, 0),
     silu=lambda x: x * x.sigmoid(),
-    floor=lambda x: Exact.whole(x.field, np.floor(x.f)),
-    ceil=lambda x: Exact.whole(x.field, np.ceil(x.f)),
-    round=lambda x, decimals=0: (
-        Exact.whole(x.field, np.rint(x.f)) if decimals == 0 else Exact.unknown(x.field, x.full().f * np.nan)
-    ),
-    trunc=lambda x: Exact.whole(x.field, np.trunc(x.f)),
+    round=lambda x, decimals=0: FUNCTIONS["rint"](x) if decimals == 0 else Exact.unknown(x.field, x.full().f * np.nan),
+    **{name: FUNCTIONS[name] for name in SHARED},
     sign=lambda x: Exact.whole(x.field, np.sign(x.f)),
     maximum=lambda x, y: number(field_of(x, y), x).maximum(number(field_of(x, y), y)),
     minimum=lambda x, y: number(field_of(x, y), x).minimum(number(field_of(x, y), y)),
     clamp_min=lambda x, low: _clamp(x, low),
     clamp_max=lambda x, high: _clamp(x, None, high),
-    hardtanh=lambda x, low=-1, high=1: _clamp(x, low, high),  # PyTorch does not pass on what is the default
     softmax=lambda x, dim, half=False: _softmax(x, dim),
     logsumexp=lambda x, dim, keepdim=False: _logsumexp(x, dim, keepdim),
     isnan=lambda x: np.isnan(x.full().f),
@@ -155,9 +143,8 @@ def _opaque(name: str, real: Operator) -> Operator:
 
 
 for _name, _function in {
-    "erf": torch.erf, "erfc": torch.erfc, "erfinv": torch.erfinv, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
-    "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "lgamma": torch.lgamma, "digamma": torch.digamma,
-    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "i0": torch.i0, "log10": torch.log10,
+    "erfinv": torch.erfinv, "digamma": torch.digamma, "asinh": torch.asinh, "acosh": torch.acosh,
+    "atanh": torch.atanh, "i0": torch.i0, "log10": torch.log10,
 }.items():  # fmt: skip
     OPERATORS[_name] = _opaque(_name, _function)
 
@@ -276,18 +263,6 @@ def _extreme_or_two(x: Exact, dim: Any, keepdim: bool, largest: bool) -> Any:
     return _extreme(x, None, False, largest) if dim is None else _extreme_with_place(x, dim, keepdim, largest)
 
 
-@operator("linalg_vector_norm")
-def _vector_norm(x: Exact, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Exact:
-    axes = _axes(x, dim)
-    if ord == 2:
-        return (x * x).sum(axes, keepdim).sqrt()
-    if ord == 1:
-        return x.abs().sum(axes, keepdim)
-    if math.isinf(ord):
-        return _extreme(x.abs(), dim, keepdim, ord > 0)
-    return x.abs().power(float(ord)).sum(axes, keepdim).power(1 / ord)
-
-
 def _softmax(x: Exact, dim: int) -> Exact:
     axis = _axes(x, dim)
     e = (x - _extreme(x, axis, True, True)).exp()
@@ -335,19 +310,6 @@ def _layer_norm(x: Exact, shape: Sequence[int], weight: Any, bias: Any, eps: flo
     return _affine((x - mean) * scale, weight, bias), mean, scale
 
 
-@operator("native_group_norm")
-def _group_norm(
-    x: Exact, weight: Any, bias: Any, n: int, c: int, _: int, groups: int, eps: float
-) -> tuple[Exact, Exact, Exact]:
-    shape = x.shape
-    rows = x.map(lambda part: part.reshape(n, groups, -1))
-    variance, mean = _var_mean(rows, 2, 0, True)
-    scale = (variance + eps).rsqrt()
-    found = ((rows - mean) * scale).map(lambda part: part.reshape(shape))
-    flat = (one.map(lambda part: part.reshape(n, groups)) for one in (mean, scale))
-    return _affine(found, *(_by_channel(one, len(shape)) for one in (weight, bias))), *flat
-
-
 @operator("native_batch_norm", "_native_batch_norm_legit")
 def _batch_norm(
     x: Exact, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
@@ -369,13 +331,6 @@ def _batch_norm_in_eval(
     x: Exact, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> tuple[Any, ...]:
     return _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
-
-
-@operator("_fused_rms_norm")
-def _rms_norm(x: Exact, shape: Sequence[int], weight: Any, eps: float | None) -> tuple[Exact, Exact]:
-    axes = tuple(range(len(x.shape) - len(shape), len(x.shape)))
-    scale = (_mean(x * x, axes, True) + (2.0**-23 if eps is None else eps)).rsqrt()
-    return _affine(x * scale, weight, None), scale
 
 
 def _affine(x: Exact, weight: Any, bias: Any) -> Exact:
