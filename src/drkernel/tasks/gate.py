@@ -34,8 +34,8 @@ from drkernel.tasks.correctness import compare, same_answer
 from drkernel.tasks.cost import ScaleLimits, judged_bytes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
-from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, flatten_outputs
-from drkernel.tasks.problem import Instance, ReferenceCall, load_problem
+from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, flatten_outputs, is_finite
+from drkernel.tasks.problem import Instance, ReferenceCall, load_problem, same_values
 from drkernel.tasks.promote import cloned, copied, run_rounded
 from drkernel.tasks.reference import Reference, seeded
 from drkernel.tasks.reorder import Reordered
@@ -136,24 +136,9 @@ def _input_faults(reference: Reference, seed: int) -> list[str]:
     later = time.time() + 1e6
     with mock.patch("time.time", lambda: later), mock.patch("time.time_ns", lambda: int(later * 1e9)):
         again = reference.draw_inputs(seed)
-    if _same(first, again):
+    if same_values(first, again):
         return []
     return ["the inputs are not the seed's: drawn twice with one seed they differ (by the clock, or unset memory)"]
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Whether two drawn values are equal, NaN included; objects that cannot be compared count as equal."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, torch.Tensor):
-        if left.shape != right.shape or left.dtype != right.dtype:
-            return False
-        return left.layout != torch.strided or bool(((left == right) | ((left != left) & (right != right))).all())
-    if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(map(_same, left, right))
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-    return not isinstance(left, (int, float, str, bool)) or left == right or left != left
 
 
 def _require_room(reference: Reference, budget: int) -> None:
@@ -302,7 +287,8 @@ def reference_in_lower_precision(instance: Instance, call: ReferenceCall) -> lis
             outputs = _run(model, inputs)
         except (RuntimeError, NotImplementedError):
             outputs = []
-        if len(outputs) == len(call.oracle.outputs) and all(map(_finite, outputs)):
+        finite = all(is_finite(one) for one in outputs if isinstance(one, torch.Tensor))
+        if finite and len(outputs) == len(call.oracle.outputs):
             return outputs
     bits = MANTISSA_BITS["fp8" if precision == "bf16" else "bf16" if precision in ("tf32", "fp16") else "tf32"]
     return flatten_outputs(run_rounded(instance.model, call.inputs, bits))
@@ -310,10 +296,6 @@ def reference_in_lower_precision(instance: Instance, call: ReferenceCall) -> lis
 
 def _cast(leaf: Any, dtype: torch.dtype) -> Any:
     return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
-
-
-def _finite(value: RawOutput) -> bool:
-    return not isinstance(value, torch.Tensor) or bool(torch.isfinite(value).all())
 
 
 def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,7 @@ def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
     DIR may be the repository, its KernelBench folder, a level, or one problem of a level by number or name.
     """
     if re.fullmatch(r"level\d+", directory.parent.name) and re.match(r"\d+", directory.name):
-        yield from _kernelbench_problem(directory, precision)
-        return
+        return map(partial(_kernelbench_file, precision), _kernelbench_problem(directory))
     if re.fullmatch(r"level\d+", directory.name):
         directory = _level_folder(directory)
     if not directory.is_dir():
@@ -152,9 +152,12 @@ def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
     files = [path for level in levels for path in sorted(level.glob("*.py"), key=_natural)]
     if not files:
         raise TaskError(f"{directory} holds no levelN/*.py; give KernelBench's repository, its folder or one level")
-    for path in files:
-        name = f"kernelbench/{path.parent.name}/{path.stem}"
-        yield _foreign(name, int(path.parent.name[5:]), path, precision, "kernelbench", "MIT")
+    return map(partial(_kernelbench_file, precision), files)
+
+
+def _kernelbench_file(precision: Precision, path: Path) -> Task:
+    name = f"kernelbench/{path.parent.name}/{path.stem}"
+    return _foreign(name, int(path.parent.name[5:]), path, precision, "kernelbench", "MIT")
 
 
 def _level_folder(level: Path) -> Path:
@@ -162,7 +165,7 @@ def _level_folder(level: Path) -> Path:
     return level if level.is_dir() else level.parent / "KernelBench" / level.name
 
 
-def _kernelbench_problem(named: Path, precision: Precision) -> Iterator[Task]:
+def _kernelbench_problem(named: Path) -> list[Path]:
     """``DIR/levelN/NUMBER``, ``DIR/levelN/NUMBER_Name`` or the same with ``.py``."""
     level = _level_folder(named.parent)
     number = re.match(r"\d+", named.name)
@@ -174,10 +177,7 @@ def _kernelbench_problem(named: Path, precision: Precision) -> Iterator[Task]:
         raise TaskError(f"there is no folder {named.parent}, nor {level}")
     if not found:
         raise TaskError(f"{level} holds no problem {named.name}; `drkernel tasks list kernelbench:DIR` shows all")
-    for path in found:
-        yield _foreign(
-            f"kernelbench/{level.name}/{path.stem}", int(level.name[5:]), path, precision, "kernelbench", "MIT"
-        )
+    return found
 
 
 def _natural(path: Path) -> tuple[int, str]:
@@ -196,18 +196,21 @@ def _file(path: Path, precision: Precision) -> Iterator[Task]:
 
 
 def _foreign(name: str, level: int, path: Path, precision: Precision, source: str, license: str | None) -> Task:
+    origin = Provenance(source=source, path=str(path), license=license)
+    return _make(str(path), id=name, level=level, reference=_read(path), precision=precision, provenance=origin)
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"cannot read {path}: {error}") from error
-    provenance = Provenance(source=source, path=str(path), license=license)
-    return _make(str(path), id=name, level=level, reference=text, precision=precision, provenance=provenance)
 
 
 def _jsonl(path: Path) -> Iterator[Task]:
     """Read one task per line as JSON; blank lines are skipped."""
     seen: set[str] = set()
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_read(path).splitlines(), 1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -224,13 +227,6 @@ def _jsonl(path: Path) -> Iterator[Task]:
             raise TaskError(f"{where}: field id: {task.id!r} was used on an earlier line")
         seen.add(task.id)
         yield task
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"cannot read {path}: {error}") from error
 
 
 def _parquet(path: Path, precision: Precision) -> Iterator[Task]:

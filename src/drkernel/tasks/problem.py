@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from drkernel.task import Precision, Task, override_constants, sized_reference
 from drkernel.tasks.errors import TaskError
@@ -59,40 +59,33 @@ class Constants:
 
 
 @lru_cache(maxsize=256)
+def _unchanging(reference: Reference) -> tuple[tuple[int, str, Any], ...]:
+    """Return place, name and value of what is the same in every draw and not declared fixed by the source."""
+    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
+    names = dict(enumerate(reference.argument_names()))
+    found = ((place, names.get(place, str(place)), value) for place, value in enumerate(first))
+    return tuple(
+        (place, name, value)
+        for place, name, value in found
+        if name not in reference.fixed_inputs and all(same_values([value], draw[place : place + 1]) for draw in others)
+    )
+
+
 def constant_places(reference: Reference) -> dict[int, str]:
-    """Return places and names of tensors that are the same in every draw and that the source does not declare fixed."""
-    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
-    names = reference.argument_names()
-    found: dict[int, str] = {}
-    for place, value in enumerate(first):
-        name = names[place] if place < len(names) else str(place)
-        same = all(len(draw) > place and _same(value, draw[place]) for draw in others)
-        if isinstance(value, torch.Tensor) and value.numel() and same and name not in reference.fixed_inputs:
-            found[place] = name
-    return found
+    """Return places and names of tensors that are the same in every draw."""
+    found = _unchanging(reference)
+    return {place: name for place, name, value in found if isinstance(value, torch.Tensor) and value.numel()}
 
 
-@lru_cache(maxsize=256)
 def number_places(reference: Reference) -> dict[int, str]:
-    """Return places and names of plain numbers, and lists of them, that are the same in every draw and not declared
-    fixed."""
-    first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
-    names = reference.argument_names()
-    found: dict[int, str] = {}
-    for place, value in enumerate(first):
-        leaves, name = tree_leaves(value), names[place] if place < len(names) else str(place)
-        plain = bool(leaves) and all(isinstance(leaf, (bool, int, float)) for leaf in leaves)
-        if plain and all(draw[place] == value for draw in others) and name not in reference.fixed_inputs:
-            found[place] = name
-    return found
+    """Return places and names of plain numbers, and lists of them, that are the same in every draw."""
+    found = ((place, name, tree_leaves(value)) for place, name, value in _unchanging(reference))
+    plain = (bool, int, float)
+    return {place: name for place, name, all_ in found if all_ and all(isinstance(one, plain) for one in all_)}
 
 
-def other_numbers(value: Any, generator: torch.Generator) -> Any:
-    """Return a number, or a structure of numbers, with each changed: a flag is negated, a power of two halved."""
-    return tree_map(lambda number: _other_number(number, generator), value)
-
-
-def _other_number(number: bool | int | float, generator: torch.Generator) -> bool | int | float:
+def _other_number(generator: torch.Generator, number: bool | int | float) -> bool | int | float:
+    """Return another number: a flag is negated, a power of two halved."""
     if isinstance(number, bool):
         return not number
     if isinstance(number, int):
@@ -102,14 +95,20 @@ def _other_number(number: bool | int | float, generator: torch.Generator) -> boo
     return number * (1 + spread) if number else spread
 
 
-def _same(left: Any, right: Any) -> bool:
-    return (
-        isinstance(left, torch.Tensor)
-        and isinstance(right, torch.Tensor)
-        and left.shape == right.shape
-        and left.dtype == right.dtype
-        and torch.equal(left.nan_to_num(), right.nan_to_num())
-    )
+def same_values(left: Any, right: Any) -> bool:
+    """Whether two drawn values are equal, NaN included; objects that cannot be compared count as equal."""
+    (mine, form), (theirs, other) = tree_flatten(left), tree_flatten(right)
+    return form == other and all(map(_same_leaf, mine, theirs))
+
+
+def _same_leaf(left: Any, right: Any) -> bool:
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return left.layout != torch.strided or bool(((left == right) | ((left != left) & (right != right))).all())
+    return not isinstance(left, (int, float, str, bool)) or left == right or left != left
 
 
 def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
@@ -423,7 +422,7 @@ def with_perturbed(inputs: list[Any], places: Iterable[int], seed: int) -> list[
     varied = list(inputs)
     for place in places:
         if not isinstance(inputs[place], torch.Tensor):
-            varied[place] = other_numbers(inputs[place], generator)
+            varied[place] = tree_map(partial(_other_number, generator), inputs[place])
         elif (other := perturbed(inputs[place], generator)) is not None:
             varied[place] = other
     return varied

@@ -218,17 +218,6 @@ def _scan(step: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor]
     return run
 
 
-def _var(
-    moments: Moments,
-    x: Tensor,
-    dims: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Any:
-    return _var_mean(moments, x, dims, correction=correction, keepdim=keepdim)[0]
-
-
 def _var_mean(
     moments: Moments,
     x: Tensor,
@@ -296,6 +285,6 @@ _TABLE: dict[Any, Callable[..., Any]] = {
 _NORMS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
-    aten.var.correction: _var,
+    aten.var.correction: lambda *args, **options: _var_mean(*args, **options)[0],
     aten.var_mean.correction: _var_mean,
 }
