@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd, prod
 from typing import Any
 
+import numpy as np
 import torch
 
 Share = tuple[int, str, int]
 """(output, 'itself' | 'output' | 'input', the other's place)"""
-
-MOST_ELEMENTS = 1 << 22
-"""Tensors up to this size are compared element by element where bounds do not decide; larger ones are not compared."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,7 @@ class TensorMemory:
     @property
     def count(self) -> int:
         """Number of elements, counting those that an expanded view repeats."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
     @property
     def end(self) -> int:
@@ -40,12 +36,18 @@ class TensorMemory:
         last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
         return self.address + (last + 1) * self.itemsize if self.count else self.address
 
-    def offsets(self) -> torch.Tensor:
-        """Return the address of every element (int64), flattened."""
-        places = torch.tensor([self.address])
+    def marked(self, base: int, end: int, unit: int) -> np.ndarray:
+        """Which cells of ``unit`` bytes between two addresses it has, however often."""
+        marks, first = np.zeros((end - base) // unit, np.bool_), (self.address - base) // unit
+        marks[first : first + self.itemsize // unit] = True
         for size, step in zip(self.shape, self.stride, strict=True):
-            places = (places[:, None] + torch.arange(size) * (step * self.itemsize)).reshape(-1)
-        return places
+            done = 1
+            while done < size:
+                more = min(done, size - done)
+                if shift := more * step * self.itemsize // unit:
+                    marks[shift:] |= marks[:-shift]
+                done += more
+        return marks
 
 
 def region_of(tensor: torch.Tensor) -> TensorMemory:
@@ -61,14 +63,11 @@ def region_of(tensor: torch.Tensor) -> TensorMemory:
 
 def overlaps_itself(region: TensorMemory) -> bool:
     """Return whether two elements of a tensor share memory."""
-    if region.count < 2:
-        return False
     reach = 0
     for step, size in sorted((step, size) for step, size in zip(region.stride, region.shape, strict=True) if size > 1):
-        if step == 0:
-            return True
-        if step <= reach:
-            return region.count <= MOST_ELEMENTS and len(region.offsets().unique()) < region.count
+        if step <= reach:  # only a step beyond all that smaller ones reach keeps elements apart for sure
+            distinct = region.marked(region.address, region.end, region.itemsize).sum() if region.count else 0
+            return bool(distinct < region.count)
         reach += (size - 1) * step
     return False
 
@@ -79,9 +78,9 @@ def overlap(left: TensorMemory, right: TensorMemory) -> bool:
         return False
     if left.end <= right.address or right.end <= left.address:
         return False
-    if max(left.count, right.count) > MOST_ELEMENTS:
-        return True
-    return bool(torch.isin(left.offsets(), right.offsets()).any())
+    base, end = min(left.address, right.address), max(left.end, right.end)
+    unit = gcd(left.itemsize, right.itemsize, left.address - right.address)
+    return bool((left.marked(base, end, unit) & right.marked(base, end, unit)).any())
 
 
 def shared(outputs: Sequence[TensorMemory | None], inputs: Mapping[int, TensorMemory]) -> frozenset[Share]:

@@ -43,6 +43,17 @@ def test_halves_of_one_buffer_and_interleaved_views_share_nothing():
     }  # fmt: skip
 
 
+def test_large_views_are_compared_whole_and_expanded_ones_without_their_repeats():
+    buffer = torch.zeros(3 << 21)
+    windows = buffer.as_strided(((3 << 20) - 4, 8), (2, 1))
+    assert overlaps_itself(region_of(windows)) and not overlaps_itself(region_of(buffer.view(-1, 8)))
+    queries, keys, values = buffer.view(-1, 3).unbind(1)
+    assert shared_by([queries, keys, values], []) == set()
+    repeated = buffer[::2].expand(1 << 30, -1)
+    assert overlaps_itself(region_of(repeated)) and not overlap(region_of(repeated), region_of(buffer[1::2]))
+    assert overlap(region_of(repeated), region_of(buffer[2:4]))
+
+
 class Updates(torch.nn.Module):
     def forward(self, x, state, other):
         state.mul_(0.5).add_(x)

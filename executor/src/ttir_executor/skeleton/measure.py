@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -519,8 +520,9 @@ def _words(launch: SkeletonLaunch) -> str | None:
 
 Grid = tuple[int, int, int]
 
-_GOLDEN = {1: 1.6180339887498949, 2: 1.3247179572447460, 3: 1.2207440846057596}
-"""roots of x^(d+1) = x + 1: their inverse powers step through d dimensions more evenly than anything else"""
+_BASES = (2, 3, 5)
+"""of the numbers whose mirrored digits are places along each axis: any two axes are covered evenly, too"""
+_BATCH = 4096
 
 
 def corners(grid: Grid) -> list[int]:
@@ -534,8 +536,8 @@ def corners(grid: Grid) -> list[int]:
     return sorted(found)
 
 
-def linear(grid: Grid, place: tuple[int, ...]) -> int:
-    """Number of a program: x runs fastest."""
+def linear(grid: Grid, place: tuple[Any, ...]) -> Any:
+    """Number of a program, or of many: x runs fastest."""
     x, y, z = place
     return x + grid[0] * (y + grid[1] * z)
 
@@ -543,9 +545,8 @@ def linear(grid: Grid, place: tuple[int, ...]) -> int:
 class EvenSample:
     """An endless supply of programs, each at most once, in groups that each cover the whole grid evenly.
 
-    Programs step through the axes of the grid by irrational strides. Each group continues where the previous one ended.
-    It is a fair sample by itself, all groups together are a better one, and the differences between groups bound the
-    error.
+    Places are those of a Halton sequence, moved at random. Each group continues where the previous one ended. It is a
+    fair sample by itself, all groups together are a better one, and the differences between groups bound the error.
     """
 
     def __init__(self, grid: Grid, taken: list[int], seed: int):
@@ -569,16 +570,22 @@ class EvenSample:
         return sorted(chosen)
 
     def _steps(self) -> Iterator[int]:
-        root = _GOLDEN[max(1, len(self._axes))]
-        steps = [root ** -(k + 1) for k in range(len(self._axes))]
-        at = [self._random.random() for _ in self._axes]
-        tries = 0
+        starts = [self._random.random() for _ in self._axes]
+        numbers = np.arange(_BATCH)
         while True:
-            at = [(position + step) % 1.0 for position, step in zip(at, steps, strict=True)]
-            place = [0, 0, 0]
-            for axis, position in zip(self._axes, at, strict=True):
-                place[axis] = int(position * self.grid[axis])
-            yield linear(self.grid, (place[0], place[1], place[2]))
-            tries += 1
-            if tries % 4096 == 0:  # small grids: the lattice may come back to itself
-                at = [self._random.random() for _ in self._axes]
+            places = [np.zeros(_BATCH, np.int64) for _ in self.grid]
+            for axis, base, start in zip(self._axes, _BASES, starts, strict=False):
+                along = (_mirrored(numbers, base) + start) % 1.0
+                places[axis] = (along * self.grid[axis]).astype(np.int64)
+            yield from linear(self.grid, tuple(places)).tolist()
+            numbers = numbers + _BATCH
+
+
+def _mirrored(numbers: np.ndarray, base: int) -> np.ndarray:
+    """The digits of each number in a base, mirrored at the point: 6, which is 110, is 0.011."""
+    found, unit = np.zeros(len(numbers)), 1.0
+    while numbers.any():
+        unit /= base
+        numbers, digits = np.divmod(numbers, base)
+        found += digits * unit
+    return found
