@@ -154,6 +154,27 @@ def test_what_lies_outside_by_a_made_up_address_is_no_fault(dev: Any) -> None:
         far_kernel[(1,)](torch.zeros(1, device="cuda", dtype=torch.int32), x, BLOCK=64)
 
 
+@triton.jit
+def listed_kernel(sources, targets, n, BLOCK: tl.constexpr):
+    """Takes both of its addresses from memory, once more after it has stored."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for k in range(2):
+        x = tl.load(sources + k).to(tl.pointer_type(tl.float32))
+        out = tl.load(targets + k).to(tl.pointer_type(tl.float32))
+        tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def test_addresses_that_are_known_lead_to_memory_without_contents(dev: Any) -> None:
+    n = 1 << 20
+    x, out = ([torch.randn(n, device="cuda") for _ in range(2)] for _ in range(2))
+    tables = [torch.tensor([one.data_ptr() for one in each], device="cuda") for each in (x, out)]
+    listed_kernel[(n // 1024,)](*tables, n, BLOCK=1024)
+    assert not dev.engine.counters.dependences
+    assert sum(written for _, _, written in _counted(dev)[-1].footprint) == 2 * 4 * n
+    with pytest.raises(DependsOnData, match="decides an address"):
+        listed_kernel[(n // 1024,)](torch.randn(1 << 20, 64, device="cuda").long(), tables[1], n, BLOCK=1024)
+
+
 def test_a_caller_may_refuse_reads() -> None:
     settings = DataFree(on_read="refuse", contents_bytes=0, operator_bytes=0)
     with sim.device("h100", data_free=settings), pytest.raises(DependsOnData, match="the host reads"):

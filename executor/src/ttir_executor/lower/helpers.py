@@ -384,7 +384,8 @@ def dk_place(ctx: ptr, entry: ptr, addr, size, site) -> ptr:
         data = found[EntryWord.DATA]
         if data != 0:
             return ptr(data + (addr - base))
-        ctx[Ctx.NO_DATA] = site + 1
+        if site >= 0:
+            ctx[Ctx.NO_DATA] = site + 1
     zero = ptr(ctx)[Ctx.ZERO]
     zero[0] = 0
     return zero

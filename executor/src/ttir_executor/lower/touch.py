@@ -134,7 +134,8 @@ _HOW = {"load": AccessKind.LOAD, "store": AccessKind.STORE, "atomic": AccessKind
 
 
 def place(low: Lowering, entry: str, address: str, size: int, site: int) -> str:
-    """Where the element at an address really is: a register of type ``ptr``, always accessible."""
+    """Where the element at an address really is: a register of type ``ptr``, always accessible. Without contents there
+    it is the site that steers, if there is one (-1: none)."""
     arguments = ("ptr", "%ctx"), ("ptr", entry), ("i64", address), ("i64", str(size)), ("i64", str(site))
     return low.e.call("dk_place", "ptr", *arguments)
 
@@ -356,7 +357,7 @@ def put(low: Lowering, op: Op) -> None:
     mask = op.operands[2] if len(op.operands) > 2 else None
     _touch(low, op, pointer, mask, AccessKind.STORE)
     pointee = Type(pointer.type.pointee or "i8")
-    site, known, size = len(low.sites) - 1, low.entry_of(pointer), elem_bytes(pointee.elem)
+    known, size = low.entry_of(pointer), elem_bytes(pointee.elem)
     entry = known.entry if known is not None else "null"
     with strips(low, pointer.type.shape or (), 1) as nest:
         address, lane = to_vec(e, nest.eval(pointer), 1), to_vec(e, nest.eval(value), 1)
@@ -365,7 +366,7 @@ def put(low: Lowering, op: Op) -> None:
         go, done = e.new_label("put"), e.new_label("put_done")
         e.branch(active, go, done)
         e.start(go)
-        e.do(f"store i{8 * size} {raw}, ptr {place(low, entry, address, size, site)}, align 1")
+        e.do(f"store i{8 * size} {raw}, ptr {place(low, entry, address, size, -1)}, align 1")
         e.jump(done)
         e.start(done)
 
