@@ -304,7 +304,7 @@ def test_a_group_meets_all_of_a_trend() -> None:
 def test_a_sample_covers_any_two_axes_of_three_evenly() -> None:
     """Tiles of a batched product are read by all programs along the third axis: 1,024 of them, here by 1,228 programs,
     of which as many at random would read 70%."""
-    x, y, z = grid = (8, 16, 128)
+    x, y, _ = grid = (8, 16, 128)
     drawn = EvenSample(grid, corners(grid), seed=0).group(1228)
     places = [(p % x, p // x % y, p // (x * y)) for p in drawn]
     for one, other, least in ((0, 1, 1.0), (0, 2, 0.8), (1, 2, 0.5)):
