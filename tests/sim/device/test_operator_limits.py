@@ -134,7 +134,8 @@ _scaled_dot_product_fused_attention_overrideable"""
 """names that only a CUDA build dispatches to"""
 
 
-UNTRIED = """_addmm_activation _amp_foreach_non_finite_check_and_unscale _batch_norm_with_update _embedding_bag
+UNTRIED = """_addmm_activation _amp_foreach_non_finite_check_and_unscale _batch_norm_with_update _efficientzerotensor
+_embedding_bag _new_zeros_with_same_feature_meta
 _fused_adam _fused_adamw _fused_sgd _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa_backward
 _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d _upsample_nearest_exact3d
 _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward
