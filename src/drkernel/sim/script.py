@@ -316,21 +316,11 @@ def _report(
     path: Path, dev: SimDevice, error: ScriptError | None, peak: int, seconds: float, trace: bool
 ) -> ScriptReport:
     return ScriptReport(
-        script=str(path),
-        device=f"sim:{dev.spec.name}",
-        gpu=dev.spec.full_name,
-        launches=tuple(_rows(dev)),
-        operators=dev.operators,
-        copies=dev.copies,
-        findings=tuple(_merged(dev.findings)),
-        prints=tuple(dev.prints),
-        profile=dev.profile(),
-        peak_bytes=peak,
-        wall_seconds=seconds,
-        error=error,
-        without_data=_without_data(dev),
+        script=str(path), device=f"sim:{dev.spec.name}", gpu=dev.spec.full_name, launches=tuple(_rows(dev)),
+        operators=dev.operators, copies=dev.copies, findings=tuple(_merged(dev.findings)), prints=tuple(dev.prints),
+        profile=dev.profile(), peak_bytes=peak, wall_seconds=seconds, error=error, without_data=_without_data(dev),
         spans=tuple(_spans(dev)) if trace else (),
-    )
+    )  # fmt: skip
 
 
 def _spans(dev: SimDevice) -> Iterator[TraceSpan]:
@@ -355,28 +345,17 @@ def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
         first, seconds = group[0], sum(launch.seconds for launch in group)
         slowest = max(group, key=lambda launch: launch.seconds)
         yield LaunchRow(
-            kernel=first.name,
-            identity=first.identity,
-            grid=first.grid,
-            constexprs=first.constexprs,
-            num_warps=first.num_warps,
-            num_stages=first.num_stages,
-            calls=len(group),
-            tuning=dev.engine.accounts.after_flush[key],
-            unexecuted=dev.engine.work.unexecuted[key],
-            seconds=seconds,
+            kernel=first.name, identity=first.identity, grid=first.grid, constexprs=first.constexprs,
+            num_warps=first.num_warps, num_stages=first.num_stages, calls=len(group),
+            tuning=dev.engine.accounts.after_flush[key], unexecuted=dev.engine.work.unexecuted[key], seconds=seconds,
             bound=slowest.bound,
             roofline=sum(launch.roofline * launch.seconds for launch in group) / seconds if seconds else None,
             unique_bytes=sum(launch.unique_bytes for launch in group),
-            dram_bytes=sum(launch.dram_bytes for launch in group),
-            flops=sum(launch.flops for launch in group),
-            registers=first.registers,
-            spills=first.spills,
-            shared_bytes=first.shared_bytes,
-            occupancy=first.occupancy,
+            dram_bytes=sum(launch.dram_bytes for launch in group), flops=sum(launch.flops for launch in group),
+            registers=first.registers, spills=first.spills, shared_bytes=first.shared_bytes, occupancy=first.occupancy,
             detail=_with_text(detail_of(*slow, dev.spec)) if slow is not None and not slow[1].unpriced else None,
             ttir=slow[0].ttir if slow is not None else None,
-        )
+        )  # fmt: skip
 
 
 def _with_text(detail: LaunchDetail) -> LaunchDetail:

@@ -100,9 +100,13 @@ def test_what_only_reads_pushes_out_the_dirty_lines_of_a_flush_once() -> None:
     state.write(3, some)
     assert state.take_writeback() == 3 * some  # what is written has pushed as much
     state.read(4, 8 * some)
-    assert state.take_writeback() == 0  # nothing of the flush is left
+    assert state.take_writeback() == some  # what was written took the place of as many, and goes out once as well
+    state.read(5, 8 * some)
+    assert state.take_writeback() == 0
     state = L2State(SPEC)
-    state.read(5, 1e12)
+    state.write(6, 1e12)
+    assert state.take_writeback() == 1e12  # a fill of one's own leaves as many dirty lines as the flush
+    state.read(7, 1e12)
     assert state.take_writeback() == state.capacity
 
 

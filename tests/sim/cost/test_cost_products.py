@@ -63,6 +63,15 @@ def tuned(x, out, n, B: tl.constexpr):
     tl.store(out + i, tl.load(x + i))
 
 
+@triton.jit
+def each(x, out, SPECIAL: tl.constexpr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + i)
+    for _ in tl.static_range(8):
+        value = tl.exp2(value) if SPECIAL else value * 3.0
+    tl.store(out + i, value)
+
+
 def seconds(kernel, grid, *arguments, card: str = "h100", **options) -> float:
     shapes = [a if isinstance(a, tuple) else None for a in arguments]
     with sim.device(card, checks="off", data_free=DataFree()) as device:
@@ -96,6 +105,22 @@ def test_arithmetic_that_a_product_waits_for_takes_its_time_beside_it() -> None:
     assert waits > 1.1 * run
 
 
+def test_more_warps_read_the_operands_of_a_small_tile_more_often() -> None:
+    matrix = ((1024 * 1024,), torch.float32)
+    four, eight = (
+        seconds(product, (32, 32), matrix, matrix, matrix, 1024, WAITS=False, B=32, num_warps=warps, num_stages=3)
+        for warps in (4, 8)
+    )
+    assert 1.2 < eight / four < 1.5  # H100: 34.4 and 46.6 us, 32 deep
+
+
+def test_loads_before_special_functions_are_put_off_where_a_thread_has_many() -> None:
+    many, few = ((4096,), torch.float32), ((256,), torch.float32)
+    special, plain = (seconds(each, (1,), many, many, SPECIAL=some, B=4096, num_warps=1) for some in (True, False))
+    short, shortest = (seconds(each, (1,), few, few, SPECIAL=some, B=256, num_warps=1) for some in (True, False))
+    assert special - plain > 8 * get_spec("h100").dram_latency > short - shortest
+
+
 def test_a_lone_program_waits_for_asynchronous_copies_as_its_stages_let_it() -> None:
     strip = ((64 * 4096,), torch.float16)
     two, three, four = (
@@ -114,10 +139,12 @@ def test_hopper_turns_operands_of_32_bits_in_shared_memory_bank_by_bank() -> Non
     assert across > 2.0 * along
 
 
-def test_the_longest_of_unequal_programs_ends_after_the_others() -> None:
-    triangle, alike = Spread.of((32, float(length)) for length in range(1, 65)), Spread.of([(2048, 32.5)])
-    assert 0.75 * 31.5 < triangle.tail(396) < 31.5  # of 2,048 programs on 396 slots
-    assert triangle.tail(4096) == alike.tail(396) == 0.0  # all run at once; one is as long as another
+def test_programs_of_unequal_length_leave_an_sm_with_more_of_the_longest() -> None:
+    triangle, alike = Spread.of((32, float(length)) for length in range(1, 65)), Spread.of([(2112, 32.5)])
+    mean = triangle.seconds / 132
+    assert 1.05 * mean < triangle.placed(132, 16) < 1.5 * mean  # all find a slot at once, and stay where they are
+    assert mean < triangle.placed(132, 3) < 0.5 * (mean + triangle.placed(132, 16))  # most begin where one has ended
+    assert alike.placed(132, 16) < 1.001 * alike.seconds / 132
 
 
 @triton.jit

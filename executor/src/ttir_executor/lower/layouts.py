@@ -144,7 +144,7 @@ def _tiles(ops: list[Op]) -> dict[int, list[Tile]]:
         along = sides.get(together.of(narrow)) if narrow is not None else None
         if narrow is not None and along is not None:
             found[id(narrow)] = [along]
-            _spread(op.operands if op.name == "tt.expand_dims" else (), along, found)
+            _spread(op.operands if op.name in ("tt.expand_dims", "tt.reshape") else (), along, found)
     return found
 
 

@@ -95,7 +95,7 @@ class L2State:
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
         pushed = _pushed_out(self._dirty, self._read, self._written)
-        self._dirty = max(0.0, self._dirty - max(min(self._dirty, self._read), self._written))
+        self._dirty -= pushed  # what was written took the place of as many, and is dirty itself
         value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
         return value
 
@@ -146,12 +146,30 @@ def past_l1(
     first = asked / max(1.0, stats.own_passes)
     held = L1_SHARE * spec.smem_per_sm
     near = min(asked - first, _near(stats, profile, first))
-    far = (asked - first - near) * beyond(held, first * on_sm)
+    far = min(asked - first - near, asked_again(stats, profile, held)) * beyond(held, first * on_sm)
     widest = max([profile.blocks[index].widest for index, _ in stats.executed], default=0)
     pair = min(first * on_sm, 2.0 * SECTOR_BYTES * resident * widest)
     again = far + near * beyond(L1_WINDOW_SHARE * spec.smem_per_sm, pair)
     shared, per_sm = _shared(stats, profile, held, spec)
     return first - shared + min(shared, per_sm) + again, far
+
+
+def asked_again(stats: LaunchStats, profile: KernelProfile, held: float) -> float:
+    """Bytes that loads ask for beyond the distinct ones of storages larger than ``held``: what all programs read, and
+    is smaller, stays in a cache that holds so much."""
+    by_storage = _by_storage(stats, profile)
+    small = {base for base, read, _ in stats.footprint if read <= held}
+    large = sum(nbytes for base, nbytes in by_storage.items() if base not in small)
+    return max(0.0, large - sum(read for base, read, _ in stats.footprint if base not in small))
+
+
+def _by_storage(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+    """Bytes that loads ask of each storage; -1: of one that is not known."""
+    asked: defaultdict[int, float] = defaultdict(float)
+    storage = {number: base for number, base, _, _ in stats.sites}
+    for number, nbytes in _asked(stats, profile).items():
+        asked[storage.get(number, -1)] += nbytes
+    return asked
 
 
 def _near(stats: LaunchStats, profile: KernelProfile, first: float) -> float:
@@ -204,15 +222,12 @@ def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSp
 
     Each storage by what loads ask of it.
     """
-    asked: defaultdict[int, float] = defaultdict(float)
-    storage = {number: base for number, base, _, _ in stats.sites}
-    for number, nbytes in _asked(stats, profile).items():
-        asked[storage.get(number, -1)] += nbytes / max(1.0, stats.own_passes)
+    asked = {base: nbytes / max(1.0, stats.own_passes) for base, nbytes in _by_storage(stats, profile).items()}
     shared = per_sm = 0.0
     for base, read, _ in stats.footprint:
         distinct = math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES
         if read <= held and base != -1:
-            again = min(max(0.0, asked[base] - distinct), distinct * max(0.0, stats.programs - 1.0))
+            again = min(max(0.0, asked.get(base, 0.0) - distinct), distinct * max(0.0, stats.programs - 1.0))
             shared += again
             per_sm += min(again, distinct * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0))
     return shared, per_sm

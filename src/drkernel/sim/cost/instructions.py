@@ -9,6 +9,7 @@ instruction.
 import re
 
 from ttir_executor.lower.block_cost import float_unit
+from ttir_executor.lower.dot import PRODUCTS
 from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import Statement, counts_of, operations
 
@@ -79,6 +80,8 @@ def instructions(op: Op) -> Counts:
         return _conversion(source, type_)
     if name in _DIVISIONS:
         return {"int": _division(op, type_)}
+    if name == "tt.trans" and _of_memory(op):
+        return {}
     if name in ("tt.trans", "tt.join", "tt.split", "tt.cat", "tt.gather"):
         return {"int": 2.0}  # through shared memory, or shuffles
     if name == "arith.cmpf" or source.is_float:
@@ -89,6 +92,12 @@ def instructions(op: Op) -> Counts:
         known = known_number(op.operands[1])
         return {"imad": 1.0} if type_.bits <= 32 else {"imad": 2.0, "int": 1.0} if known else {"imad": 3.5, "int": 1.5}
     return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
+
+
+def _of_memory(op: Op) -> bool:
+    """Whether a transposition is another view of a product's operand in shared memory."""
+    source = op.operands[0].op
+    return source is not None and source.name == "tt.load" and all(user.name in PRODUCTS for user in op.results[0].uses)
 
 
 def assembled(statement: Statement) -> Counts:

@@ -127,6 +127,8 @@ class BlockProfile:
     the product is made by the same vector units"""
     across_rows: tuple[tuple[int, int, int], ...] = ()
     """reductions of two dimensions along the first: (rows, columns, bytes of an element)"""
+    puts_off: bool = False
+    """ptxas puts this block's loads off to where their values are used"""
 
 
 @dataclass(frozen=True)
@@ -391,21 +393,24 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
     loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
-        levels=tuple(levels),
-        loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
+        levels=tuple(levels), loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
         stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
-        unrolled=not pipelined and _unrolled(block),
-        around=_around(block, numbers),
+        unrolled=not pipelined and _unrolled(block), around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
-        reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES),
-        depth=last.depth,
+        reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES), depth=last.depth,
         across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
-        dots=tuple(dots),
-        serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS),
-        pipelined=pipelined,
-        stages=stages,
+        dots=tuple(dots), serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS), pipelined=pipelined,
+        stages=stages, puts_off=not pipelined and _puts_off(block),
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
-    )
+    )  # fmt: skip
+
+
+def _puts_off(block: BasicBlock) -> bool:
+    """Whether element by element a block puts what it loads through special functions, with nothing in between that all
+    elements wait for, nor branches, which functions of the device library have."""
+    if any(op.name in (*COMBINED, *PRODUCTS, *_NESTS, *_ORDERS, "tt.extern_elementwise") for op in block.ops):
+        return False
+    return any(op.results and op.results[0].type.is_block and "sfu" in instructions(op) for op in block.ops)
 
 
 def _crossed(value: Value, axis: int) -> bool:
@@ -479,28 +484,36 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
 def _crowding(load: Op) -> float:
     """How many times a load's bytes count among a thread's outstanding ones.
 
-    What is summed as it arrives is not held: ptxas gives the next loads its registers, and waits. Four vectors are
-    under way, in a loop two where a mask decides what registers begin with (12.8, sums of rows and columns, sm_80, 90).
+    What is summed as it arrives, or goes on into shared memory to be stored along a tile's other side, is not held:
+    ptxas gives the next loads its registers, and waits. Four vectors are under way, in a loop two where a mask decides
+    what registers begin with (12.8, sums of rows and columns, sm_80, 90).
     """
-    if not _summed_on_arrival(load):
+    ends = {id(op): op for op in _ends(load)}.values()
+    side = _fast_side(load.operands[0])
+    if side is not None and any(op.name == "tt.store" and _fast_side(op.operands[0]) == 1 - side for op in ends):
+        return 4.0
+    if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends):
         return 1.0
     looped = load.block is not None and load.block.parent is not None and load.block.parent.name == "scf.for"
     return 8.0 if looped and len(load.operands) > 1 else 4.0
 
 
-def _summed_on_arrival(load: Op) -> bool:
-    """Whether all that is made of a load's values in its block is one reduction or what its loop carries on."""
-    ahead, seen, ends = list(load.results), set[int](), list[Op]()
+def _ends(load: Op) -> Iterator[Op]:
+    """What uses a load's values and all that element-wise arithmetic of its block makes of them."""
+    ahead, seen = list(load.results), set[int]()
     while ahead:
         for user in ahead.pop().uses:
-            if user.name == "scf.yield" or user.name in COMBINES:
-                ends.append(user)
-            elif user.block is not load.block or not user.name.startswith(("arith.", "math.", "tt.fp_to_fp")):
-                return False
+            if user.block is not load.block or not user.name.startswith(("arith.", "math.", "tt.fp_to_fp")):
+                yield user
             elif id(user) not in seen:
                 seen.add(id(user))
                 ahead += user.results
-    return len({id(op) for op in ends}) == 1
+
+
+def _fast_side(pointer: Value) -> int | None:
+    """The side of a tile along which addresses lie beside each other."""
+    sides = range(2) if len(pointer.type.shape or ()) == 2 else ()
+    return next((side for side in sides if step(pointer, side) == "beside"), None)
 
 
 def _has_whole(mask: Value) -> bool:

@@ -9,6 +9,7 @@ counts, so no further byte, operation, pass or spill makes a launch faster (``te
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from drkernel.sim.cost.caches import (
     SECTOR_BYTES,
     L2State,
+    asked_again,
     asked_shares,
     beyond,
     operand_share,
@@ -29,7 +31,7 @@ from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
-from ttir_executor.lower.layouts import lanes_of
+from ttir_executor.lower.layouts import VECTOR_BYTES, lanes_of
 
 if TYPE_CHECKING:
     from ttir_executor.compiled import LaunchStats
@@ -57,12 +59,21 @@ memory (H200, loops of lone programs with 2, 3 and 4 stages: 0.74, 0.36 and 0.27
 time: a loop that only multiplies has one of the two at a time)."""
 UNROLLED = 4
 """Iterations of a short loop that ptxas puts one after the other, their loads first (12.8, by its machine code)."""
+AHEAD = 170.0
+"""Instructions before the use of an element at which ptxas puts its load where it puts loads off: there a thread waits
+for memory once in so many (12.8, sm_90: gelu, silu and swiglu of 16 to 128 elements a thread, by the order of their
+machine code)."""
+AT_ONCE = 3.0
+"""Vectors that such a thread loads before it computes."""
 PERMUTES = 0.75
 """Instructions that put a byte in its place among four."""
 WIDENED = 3.0
 """Instructions that make an element of a microscaling format bf16: its conversion, and a product with its scale."""
 TURNED_CYCLES = 0.5
 """Clocks of an SM for one element that a store of one warp turns, 16 lanes to a bank."""
+QUEUES = 3.0
+"""Power in which the time of programs that wait and that of the busiest resource add up: where the two are near, what
+is waited for stands in queues (H200, its used rows: 0.084, 0.083, 0.077, 0.078, 0.081 with 5, 4, 3, 2.5, 2)."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 PROGRAM_CYCLES = 700.0
@@ -130,9 +141,13 @@ class LaunchShape:
         """
         together = seconds(self.executed) / self.sms
         each = Spread.of((count, seconds(executed) / count) for count, executed in self.classes)
-        at_once = min(1.0, self.sms * self.resident / self.programs)
-        beside = together + at_once * (each.classes[0][1] - each.seconds / self.programs)
-        return max(together, each.longest(self._on_busiest), beside if self.programs >= self.sms else 0.0)
+        return max(together, each.longest(self._on_busiest), each.placed(self.sms, self.most))
+
+    def queued(self, parts: Mapping[str, float]) -> float:
+        """Seconds of the busiest resource for other programs than the one that waits: its own are in its chain."""
+        near, all_over = min(self.busiest, self.resident), min(self.programs, float(self.sms * self.resident))
+        beside = {"sm_memory": near, "compute": near, "dram": all_over, "l2": all_over, "atomics": all_over}
+        return max(parts[part] * (1.0 - 1.0 / programs) for part, programs in beside.items())
 
     @property
     def schedulers(self) -> float:
@@ -206,24 +221,18 @@ def launch_cost(
     }
     # what streams waits once before it flows; chains have their own waits
     fill = spec.dram_latency if stats.load_sectors else 0.0
-    busy = max(parts["chains"], fill + max(value for part, value in parts.items() if part != "chains"))
-    busy += shape.spread.tail(spec.sm_count * resident)
+    others = fill + max(value for part, value in parts.items() if part != "chains")
+    busy = max(others, (parts["chains"] ** QUEUES + (fill + shape.queued(parts)) ** QUEUES) ** (1.0 / QUEUES))
     seconds = spec.kernel_min + busy
     parts["fixed"] = spec.kernel_min
-    ideal = _ideal(stats, spec)
     memory = max(parts["dram"], parts["l2"], parts["sm_memory"])
     bound: Bound = "latency"
-    if busy > spec.kernel_min and busy > parts["chains"]:
-        bound = "memory" if memory >= busy - fill else "compute"
+    if busy > spec.kernel_min and others > parts["chains"]:
+        bound = "memory" if memory >= others - fill else "compute"
     return CostEstimate(
-        seconds=seconds,
-        dram_bytes=traffic.dram,
-        l2_bytes=traffic.l2,
-        flops=dict(stats.flops),
-        bound=bound,
-        roofline=ideal / seconds,
-        parts=parts,
-    )
+        seconds=seconds, dram_bytes=traffic.dram, l2_bytes=traffic.l2, flops=dict(stats.flops), bound=bound,
+        roofline=_ideal(stats, spec) / seconds, parts=parts,
+    )  # fmt: skip
 
 
 def _shape(
@@ -236,18 +245,11 @@ def _shape(
     nbytes = [sum(block.levels) for block in profile.blocks]
     loads = Spread.of((n, sum(count * nbytes[block] for block, count in entered) / n) for n, entered in classes)
     return LaunchShape(
-        programs=programs,
-        warps=num_warps,
-        threads=num_warps * spec.warp_size,
-        resident=resident,
-        most=blocks_per_sm(spec, num_warps),
-        busiest=float(math.ceil(programs / spec.sm_count)),
-        executed=stats.executed,
-        classes=classes,
-        spread=spread,
-        loads=loads if loads.seconds else spread,
+        programs=programs, warps=num_warps, threads=num_warps * spec.warp_size, resident=resident,
+        most=blocks_per_sm(spec, num_warps), busiest=float(math.ceil(programs / spec.sm_count)),
+        executed=stats.executed, classes=classes, spread=spread, loads=loads if loads.seconds else spread,
         sms=spec.sm_count,
-    )
+    )  # fmt: skip
 
 
 # ---- memory
@@ -290,7 +292,7 @@ def _traffic(
     from_l2, own_again = past_l1(stats, profile, min(shape.most, shape.busiest), shape.on_sm, spec)
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
     own = asked / max(1.0, stats.own_passes)  # distinct bytes of each program
-    dram = own_again * beyond(l2.capacity, own * shape.under_way)
+    dram = min(own_again, asked_again(stats, profile, l2.capacity)) * beyond(l2.capacity, own * shape.under_way)
     reads = {storage: part for storage, part, _ in stats.parts}
     writes = {storage: part for storage, _, part in stats.parts}
     for storage, nbytes, _ in stats.footprint:
@@ -307,10 +309,12 @@ def _traffic(
     dram += local * beyond(l2.capacity, frame * concurrent)
     atomics = stats.atomics * 8.0
     moved = max(from_l2, unique) + max(stored, written)
-    again = operand_share(stats, profile) * max(0.0, from_l2 - unique)
-    together = COALESCED * again if spec.arch == 90 else 0.0
+    repeated = operand_share(stats, profile) * max(0.0, from_l2 - unique)
+    together = COALESCED * repeated if spec.arch == 90 else 0.0
     passed = moved + local + atomics
-    return _Traffic(dram, passed - together, passed, asked + stored + local)
+    dots = [(dot, count) for index, count in stats.executed for dot in profile.blocks[index].dots]
+    operands = sum(count * _operand_bytes(dot, shape.threads, spec) for dot, count in dots)
+    return _Traffic(dram, passed - together, passed, asked + stored + local + operands)
 
 
 def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
@@ -418,6 +422,24 @@ def dot_is_wgmma(dot: Dot, threads: int, spec: GPUSpec) -> bool:
     return newer and threads % (4 * spec.warp_size) == 0 and dot.rows >= 64
 
 
+def _operand_bytes(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """Bytes that warps read from shared memory for one product: those beside each other read the same rows, those below
+    each other the same columns.
+
+    For ``wgmma`` four warps are as one, and stand below each other; before, each takes a part as square as may be. What
+    a chained product is made of is in registers.
+    """
+    if not dot.unit.startswith("tensor_") or dot.rows < 2:
+        return 0.0
+    newer = dot_is_wgmma(dot, threads, spec)
+    warps, high = (threads // spec.warp_size, 16) if not newer else (threads // spec.warp_size // 4, 64)
+    columns, below = dot.elements / dot.rows, 1
+    while below < min(warps, dot.rows / high) and (newer or dot.chained or below**2 * columns <= warps * dot.rows):
+        below *= 2
+    inner, item = dot.operations / (2.0 * dot.elements), int(re.sub(r"\D", "", dot.unit)) / 8.0
+    return inner * item * ((0.0 if dot.chained else dot.rows * warps / below) + columns * below)
+
+
 def _widened(dot: Dot, spec: GPUSpec) -> bool:
     """Whether operands of microscaling formats become bf16 (``DecomposeScaledBlocked``): only cards with a unit of four
     bits take their scales, and only where both are narrow."""
@@ -451,11 +473,7 @@ def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
 
 
 def block_seconds(
-    profile: KernelProfile,
-    num_warps: int,
-    num_stages: int,
-    spec: GPUSpec,
-    asked: Mapping[int, float],
+    profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec, asked: Mapping[int, float]
 ) -> list[float]:
     """Seconds that one execution of each block takes a program that is alone on its SM; ``asked``: share of a load's
     bytes that its masks leave."""
@@ -472,13 +490,25 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     """Seconds that an execution waits for its loads, one level after the other, where so many executions load at
     once."""
     total = 0.0
+    late = _put_off(block, threads, spec) if block.puts_off else 0.0
     for place, nbytes in enumerate(block.levels):
         loads = [(load, asked.get(load.number, 1.0)) for load in block.loads if load.level == place]
         crowd = nbytes + sum(load.elements * (load.crowding * share - 1.0) for load, share in loads)
         only = loads and sum(load.elements for load, _ in loads) >= nbytes and all(load.whole for load, _ in loads)
         waiting = max(share for _, share in loads) if only else 1.0
-        total += waiting * _rounds(together * crowd, threads) / together * spec.dram_latency
+        rounds = max(_rounds(together * crowd, threads), late if place == len(block.levels) - 1 else 0.0)
+        total += waiting * rounds / together * spec.dram_latency
+    if block.around < 0:  # in loops other iterations' bytes flow meanwhile
+        moved = sum(load.elements * asked.get(load.number, 1.0) for load in block.loads)
+        total += moved / (spec.sm_bytes_per_clock * SM_BANDWIDTH_SHARE * spec.clock_hz)
     return total
+
+
+def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
+    """Rounds of latency of loads that ptxas puts off: all but the first are waited for one after the other."""
+    vectors = block.levels[-1] / (VECTOR_BYTES * threads) if block.levels else 0.0
+    instructions = sum(_block_lanes(block, threads, spec).values()) / threads
+    return 1.0 + instructions * max(0.0, 1.0 - AT_ONCE / max(AT_ONCE, vectors)) / AHEAD
 
 
 def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
@@ -586,11 +616,27 @@ class Spread:
             most = max(most, programs(longer) * seconds)
         return most
 
-    def tail(self, slots: int) -> float:
-        """Seconds for which the last of the longest programs runs on, where it begins when the others are done: as far
-        as it is longer than they are, and as programs wait for one of so many slots."""
-        waiting = max(0.0, 1.0 - slots / self.programs)
-        return waiting * (self.classes[0][1] - self.seconds / self.programs)
+    def placed(self, sms: int, most: int) -> float:
+        """Seconds of the busiest SM where as many programs as find a slot of ``most`` stay where they are."""
+        placed = 0.0
+        for some in [Spread(self.classes[:end]) for end in range(1, len(self.classes) + 1)]:
+            if some.programs >= sms:
+                mean, beside = some.seconds / some.programs, min(some.programs / sms, most)
+                unlucky = max(some.classes[0][1] - mean, some.unlucky(round(beside), sms) - beside * mean)
+                placed = max(placed, some.seconds / sms + min(1.0, sms * most / some.programs) * unlucky)
+        return placed
+
+    def unlucky(self, slots: int, sms: int) -> float:
+        """Seconds of the programs of that SM which has most of the longest: each fills its slots with what comes."""
+        longer, work, most = 0.0, 0.0, 0.0
+        for count, seconds in self.classes:
+            longer, work = longer + count, work + count * seconds
+            share, so_many, none = longer / self.programs, slots, float(sms)  # of the SMs: with fewer than so many
+            while so_many and sms - none < 1.0:
+                none -= sms * math.comb(slots, so_many) * share**so_many * (1.0 - share) ** (slots - so_many)
+                so_many -= sms - none < 1.0
+            most = max(most, so_many * work / longer)
+        return most
 
     def elapsed(self, sms: int, resident: int, start: float) -> float:
         """Seconds on ``sms`` that hold ``resident`` programs each, where each takes ``start`` more to begin and end.

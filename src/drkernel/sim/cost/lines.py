@@ -249,16 +249,7 @@ def _line(
             )
         )
     return SourceLine(
-        file=file,
-        line=int(line),
-        callers=place[1],
-        share=share,
-        bytes_asked=asked,
-        bytes_used=used,
-        bytes_unique=sum(bases.values()),
-        sectors_per_request=sectors,
-        sectors_needed=needed,
-        operations=float(tally.operations[place]),
-        atomics=float(tally.atomics[place]),
-        coalesced_seconds=coalesced,
-    )
+        file=file, line=int(line), callers=place[1], share=share, bytes_asked=asked, bytes_used=used,
+        bytes_unique=sum(bases.values()), sectors_per_request=sectors, sectors_needed=needed,
+        operations=float(tally.operations[place]), atomics=float(tally.atomics[place]), coalesced_seconds=coalesced,
+    )  # fmt: skip

@@ -130,16 +130,13 @@ def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
         for part, value in item.parts.items():
             parts[part] = parts.get(part, 0.0) + value
     return CostEstimate(
-        seconds=seconds,
-        dram_bytes=sum(item.dram_bytes for item in items),
-        l2_bytes=sum(item.l2_bytes for item in items),
-        flops=flops,
+        seconds=seconds, dram_bytes=sum(item.dram_bytes for item in items),
+        l2_bytes=sum(item.l2_bytes for item in items), flops=flops,
         bound=max(items, key=lambda item: item.seconds).bound,
-        roofline=sum(item.roofline * item.seconds for item in items) / seconds if seconds else 0.0,
-        parts=parts,
+        roofline=sum(item.roofline * item.seconds for item in items) / seconds if seconds else 0.0, parts=parts,
         kernels=sum(item.kernels for item in items),
         unpriced=next((item.unpriced for item in items if item.unpriced), ""),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

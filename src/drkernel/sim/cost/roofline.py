@@ -44,15 +44,9 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     bound: Bound = "latency" if fixed > busy else ("memory" if memory >= compute else "compute")
     ideal = max(sum(access.nbytes for access in work.accesses) / spec.hbm_bandwidth, _ideal_compute(work, spec))
     return CostEstimate(
-        seconds=seconds,
-        dram_bytes=dram,
-        l2_bytes=moved,
-        flops=dict(work.flops),
-        bound=bound,
-        roofline=ideal / seconds if seconds else 0.0,
-        parts=parts,
-        kernels=work.fixed_kernels,
-    )
+        seconds=seconds, dram_bytes=dram, l2_bytes=moved, flops=dict(work.flops), bound=bound,
+        roofline=ideal / seconds if seconds else 0.0, parts=parts, kernels=work.fixed_kernels,
+    )  # fmt: skip
 
 
 def _dram_bytes(work: KernelWork, l2: L2State) -> float:

@@ -98,13 +98,9 @@ class Timeline:
         seconds = self.spec.copy_latency + nbytes / self.spec.pcie_bandwidth
         ideal = nbytes / self.spec.pcie_bandwidth / seconds
         bound: Bound = "memory" if ideal > 0.5 else "latency"
-        end = self.add(
-            "copy",
-            name,
-            CostEstimate(
-                seconds, dram_bytes=nbytes, bound=bound, roofline=ideal, host_seconds=self.spec.launch_overhead
-            ),
-        )
+        asked = self.spec.launch_overhead
+        cost = CostEstimate(seconds, dram_bytes=nbytes, bound=bound, roofline=ideal, host_seconds=asked)
+        end = self.add("copy", name, cost)
         if synchronizes:
             self.synchronize()
         return end
@@ -118,20 +114,13 @@ class Timeline:
         total = self.device_seconds
         rows = tuple(
             ProfileRow(
-                name=name,
-                owner=owner,
-                calls=row.calls,
-                seconds=row.seconds,
-                host_seconds=row.host,
-                share=row.seconds / total if total else 0.0,
-                bound=max(row.bounds, key=lambda bound: row.bounds[bound]),
-                roofline=row.ideal / row.seconds if row.seconds else None,
-                bytes=row.nbytes,
-                flops=row.flops,
+                name=name, owner=owner, calls=row.calls, seconds=row.seconds, host_seconds=row.host,
+                share=row.seconds / total if total else 0.0, bound=max(row.bounds, key=lambda bound: row.bounds[bound]),
+                roofline=row.ideal / row.seconds if row.seconds else None, bytes=row.nbytes, flops=row.flops,
                 unpriced=row.unpriced or None,
             )
             for (name, owner), row in sorted(self._rows.items(), key=lambda item: -item[1].seconds)
-        )
+        )  # fmt: skip
         return Profile(
             kind="modelled", device=device, rows=rows, total_seconds=total, elapsed_seconds=self.elapsed_seconds,
             host=f"{self.spec.host}, {self.spec.launch_overhead * 1e6:g} us an operator",

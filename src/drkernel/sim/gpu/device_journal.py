@@ -344,22 +344,12 @@ def detail_of(entry: LaunchEntry, cost: CostEstimate, spec: GPUSpec) -> LaunchDe
     )  # fmt: skip
     flops = {unit: count for unit, count in cost.flops.items() if unit not in ("int", "sfu")}
     return LaunchDetail(
-        kernel=entry.name,
-        programs=entry.stats.programs,
-        num_warps=entry.num_warps,
-        num_stages=entry.num_stages,
-        seconds=cost.seconds,
-        limits=cost.parts,
-        resident=resident,
-        occupancy=min(1.0, resident * threads / spec.max_threads_per_sm),
-        limited_by=limited_by,
-        registers=registers,
-        shared_bytes=shared,
-        dram_bytes=cost.dram_bytes,
-        operations=cost.total_flops,
-        unit=max(flops, key=lambda unit: flops[unit] / peak_of(unit, spec), default="fp32"),
-        lines=lines,
-    )
+        kernel=entry.name, programs=entry.stats.programs, num_warps=entry.num_warps, num_stages=entry.num_stages,
+        seconds=cost.seconds, limits=cost.parts, resident=resident,
+        occupancy=min(1.0, resident * threads / spec.max_threads_per_sm), limited_by=limited_by, registers=registers,
+        shared_bytes=shared, dram_bytes=cost.dram_bytes, operations=cost.total_flops,
+        unit=max(flops, key=lambda unit: flops[unit] / peak_of(unit, spec), default="fp32"), lines=lines,
+    )  # fmt: skip
 
 
 def _price(entry: LaunchEntry, stats: LaunchStats, spec: GPUSpec) -> float:

@@ -245,28 +245,14 @@ def _refuse(name: str) -> type:
 def _properties(spec: GPUSpec) -> SimpleNamespace:
     """Return the value of ``torch.cuda.get_device_properties``."""
     return SimpleNamespace(
-        name=spec.full_name,
-        major=spec.capability[0],
-        minor=spec.capability[1],
-        total_memory=spec.hbm_bytes,
-        multi_processor_count=spec.sm_count,
-        warp_size=spec.warp_size,
-        uuid=identity_of(spec),
-        clock_rate=round(spec.boost_clock_hz / 1e3),
-        pci_domain_id=0,
-        pci_bus_id=1,
-        pci_device_id=0,
-        max_threads_per_multi_processor=spec.max_threads_per_sm,
-        max_threads_per_block=1024,
-        shared_memory_per_block_optin=spec.max_smem_per_block,
-        shared_memory_per_block=49152,
-        shared_memory_per_multiprocessor=spec.smem_per_sm,
-        regs_per_multiprocessor=spec.regs_per_sm,
-        L2_cache_size=spec.l2_bytes,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-        gcnArchName=str(spec.arch),
-    )
+        name=spec.full_name, major=spec.capability[0], minor=spec.capability[1], total_memory=spec.hbm_bytes,
+        multi_processor_count=spec.sm_count, warp_size=spec.warp_size, uuid=identity_of(spec),
+        clock_rate=round(spec.boost_clock_hz / 1e3), pci_domain_id=0, pci_bus_id=1, pci_device_id=0,
+        max_threads_per_multi_processor=spec.max_threads_per_sm, max_threads_per_block=1024,
+        shared_memory_per_block_optin=spec.max_smem_per_block, shared_memory_per_block=49152,
+        shared_memory_per_multiprocessor=spec.smem_per_sm, regs_per_multiprocessor=spec.regs_per_sm,
+        L2_cache_size=spec.l2_bytes, is_integrated=False, is_multi_gpu_board=False, gcnArchName=str(spec.arch),
+    )  # fmt: skip
 
 
 def device_facts(spec: GPUSpec) -> dict[str, Any]:

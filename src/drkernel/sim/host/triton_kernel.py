@@ -314,15 +314,10 @@ class SimKernel:
         if _hooked(enter_hook):
             enter_hook(launch_metadata)
         command = LaunchCommand(
-            name=self.name,
-            identity=self._identity,
-            ttir=self.asm["ttir"],
-            grid=(int(grid_0), int(grid_1), int(grid_2)),
-            args=tuple(args),
-            num_warps=self._num_warps,
-            num_stages=self._num_stages,
-            constexprs=self._constexprs,
-        )
+            name=self.name, identity=self._identity, ttir=self.asm["ttir"],
+            grid=(int(grid_0), int(grid_1), int(grid_2)), args=tuple(args), num_warps=self._num_warps,
+            num_stages=self._num_stages, constexprs=self._constexprs,
+        )  # fmt: skip
         with _as_triton_errors():
             driver.link.channel.launch(command)
         mapped.write_back()

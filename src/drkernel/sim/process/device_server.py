@@ -155,15 +155,11 @@ class _DeviceServer:
             if len(grid) != 3 or kernel not in self._kernels:
                 raise ValueError("grid must have three sizes, and the kernel's text must have been sent")
             return LaunchCommand(
-                name=str(header["name"])[:200],
-                identity=str(header["identity"])[:500],
-                ttir=self._kernels[kernel],
-                grid=grid,
-                args=tuple(decode(header["args"])),
-                num_warps=_small(header["num_warps"]),
+                name=str(header["name"])[:200], identity=str(header["identity"])[:500], ttir=self._kernels[kernel],
+                grid=grid, args=tuple(decode(header["args"])), num_warps=_small(header["num_warps"]),
                 num_stages=_small(header["num_stages"]),
                 constexprs={str(k)[:100]: str(v)[:200] for k, v in dict(header["constexprs"]).items()},
-            )
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"malformed launch: {error}") from error
 
