@@ -492,10 +492,32 @@ def _crowding(load: Op) -> float:
     side = _fast_side(load.operands[0])
     if side is not None and any(op.name == "tt.store" and _fast_side(op.operands[0]) == 1 - side for op in ends):
         return 4.0
-    if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends):
+    if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends) or _met_by_later(load):
         return 1.0
     looped = load.block is not None and load.block.parent is not None and load.block.parent.name == "scf.for"
     return 8.0 if looped and len(load.operands) > 1 else 4.0
+
+
+def _met_by_later(load: Op) -> bool:
+    """Whether what a load brings waits for a later load of its block, with which it is put together."""
+    block, ahead, seen = load.block, list(load.results), set[int]()
+    while ahead:
+        for user in ahead.pop().uses:
+            if user.block is block and id(user) not in seen and user.name.startswith(("arith.", "math.")):
+                seen.add(id(user))
+                ahead += user.results
+                others = (_spread_from(operand) for operand in user.operands)
+                if any(op.block is block and op.name == "tt.load" and op.number > load.number for op in others if op):
+                    return True
+    return False
+
+
+def _spread_from(value: Value) -> Op | None:
+    """The operation whose result a value is, but for its shape and its precision."""
+    op = value.op
+    while op is not None and op.name in ("tt.broadcast", "tt.expand_dims", "tt.fp_to_fp", "arith.extf"):
+        op = op.operands[0].op
+    return op
 
 
 def _ends(load: Op) -> Iterator[Op]:
