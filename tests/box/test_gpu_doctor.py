@@ -21,7 +21,7 @@ SETTINGS = EvalSettings(device="cuda:0", trials=10, deadline_s=120, memory_bytes
 def machine(monkeypatch):
     """One card, its driver and a CUDA build of torch, as the judge sees them."""
     with sim.device(CARD):
-        card = SimpleNamespace(**vars(torch.cuda.get_device_properties(0)), uuid="")
+        card = torch.cuda.get_device_properties(0)
     driver = SimpleNamespace(cuDriverGetVersion=lambda found: setattr(found._obj, "value", 12040))
     monkeypatch.setattr("ctypes.CDLL", lambda name: driver)
     monkeypatch.setattr("torch.version.cuda", "12.8")
