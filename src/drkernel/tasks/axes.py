@@ -160,6 +160,8 @@ DIVIDED, BLOCK = "# shortened sizes are of whole blocks", 128
 """ends one in which they are parts of the task's own of a block or more: blocks that fill them fill the task's own"""
 GROUPED, GROUP = "# and those of first axes of eight", 8
 """ends one in which first axes besides are of so many blocks or more, which a grouped order may take for granted"""
+WHOLE = "# stays whole: "
+"""begins the last line of one in which the size named after it is not shortened"""
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,9 @@ class SizedSource:
     def __init__(self, source: str) -> None:
         prepare_shapes()
         self.source = source
-        self.grouped = source.rstrip().endswith(GROUPED)
-        self.block = BLOCK * (self.grouped or source.rstrip().endswith(DIVIDED))
-        self.together = source.rstrip().endswith(TOGETHER)
+        mark = source.rstrip().rpartition("\n")[2]
+        self.grouped, self.together = mark == GROUPED, mark == TOGETHER
+        self.block = BLOCK * (mark in (GROUPED, DIVIDED))
         self.reference = load_reference(source)
         self.model, self.inputs = on_meta(self.reference)
         self.cost, results = cost_of(self.model, self.inputs)
@@ -214,12 +216,10 @@ class SizedSource:
         self._outputs = None if results is None else _shapes(results)
         self.operators = self.cost.operators
         self.weight_bytes = _bytes([*self.model.parameters(), *self.model.buffers()])
-        self.knobs: dict[str, Knob] = {}
         self._costs: dict[tuple[tuple[str, int], ...], Cost | str] = {}
         self._grown: dict[tuple[SizeLiteral, ...], tuple[Axis, ...] | None] = {}
         """places of a knob -> axes of the outputs that scale with it"""
-        for knob in self._find():
-            self.knobs[knob.label] = knob
+        self.knobs: dict[str, Knob] = {knob.label: knob for knob in self._find() if mark != WHOLE + knob.label}
 
     # ---- at other sizes
 

@@ -74,9 +74,8 @@ def overlaps_itself(region: TensorMemory) -> bool:
 
 def overlap(left: TensorMemory, right: TensorMemory) -> bool:
     """Return whether some element is in both regions."""
-    if left.storage != right.storage or not left.count or not right.count:
-        return False
-    if left.end <= right.address or right.end <= left.address:
+    apart = left.storage != right.storage or left.end <= right.address or right.end <= left.address
+    if apart or not left.count or not right.count:
         return False
     base, end = min(left.address, right.address), max(left.end, right.end)
     unit = gcd(left.itemsize, right.itemsize, left.address - right.address)

@@ -75,6 +75,12 @@ def inputs_only(task: Task, sizing: Sizing) -> bool:
     return all(knobs[label].inputs_only for label in sizing.changed)
 
 
+def of_one_piece(task: Task, labels: Iterable[str]) -> list[str]:
+    """Those of the sizes whose axes have positions that belong together, the last first."""
+    knobs = _sized(own_source(task)).knobs
+    return [label for label in knobs if label in labels and not knobs[label].parallel][::-1]
+
+
 @lru_cache(maxsize=16)
 def _sized(source: str) -> SizedSource:
     return SizedSource(source)

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from drkernel.task import Task
-from drkernel.tasks.axes import SizedSource, smaller
+from drkernel.tasks.axes import WHOLE, SizedSource, smaller
 from drkernel.tasks.builtin import builtin_task
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import own_source, thin_sizings
+from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings
 
 LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)
 
@@ -62,6 +62,22 @@ def test_sides_of_a_product_are_shortened_before_k() -> None:
     best, *others = thin_sizings(product, LIMITS)
     assert best.changed.keys() == {"M", "N"} and best.kept_rows
     assert {label for other in others for label in ("M", "N") if label not in other.changed} == {"M", "N"}
+
+
+def test_an_axis_whose_positions_belong_together_can_be_kept_whole() -> None:
+    heads = task(
+        "return torch.softmax(x @ y.transpose(2, 3), -1) @ z",
+        ", ".join(["torch.rand(B, H, S, D)"] * 3),
+        "B = 32\nH = 32\nS = 512\nD = 1024",
+    )
+    limits = ScaleLimits(bytes=16 << 20, flops=1e8)
+    first = thin_sizing(heads, limits).changed
+    assert first.keys() == {"B", "H", "S", "D"} and of_one_piece(heads, first) == ["D", "S"]
+    for kept, other in (("D", "S"), ("S", "D")):
+        marked = heads.model_copy(update={"reference": f"{heads.reference}\n{WHOLE}{kept}\n"})
+        sizing = thin_sizing(marked, limits)
+        assert kept not in sizing.changed and sizing.changed[other][1] < first[other][1]
+        assert sizing.cost.over(limits) <= 1
 
 
 def test_one_size_of_square_matrices_is_three_axes() -> None:

@@ -520,9 +520,8 @@ def _words(launch: SkeletonLaunch) -> str | None:
 
 Grid = tuple[int, int, int]
 
-_BASES = (2, 3, 5)
+_BASES, _BATCH = (2, 3, 5), 4096
 """of the numbers whose mirrored digits are places along each axis: any two axes are covered evenly, too"""
-_BATCH = 4096
 
 
 def corners(grid: Grid) -> list[int]:
@@ -554,7 +553,6 @@ class EvenSample:
         self.left = grid[0] * grid[1] * grid[2] - len(taken)
         self._taken = set(taken)
         self._random = random.Random(seed)
-        self._axes = [axis for axis in range(3) if grid[axis] > 1]
         self._places = self._steps()
 
     def group(self, size: int) -> list[int]:
@@ -570,13 +568,10 @@ class EvenSample:
         return sorted(chosen)
 
     def _steps(self) -> Iterator[int]:
-        starts = [self._random.random() for _ in self._axes]
-        numbers = np.arange(_BATCH)
+        starts, numbers = [self._random.random() for _ in self.grid], np.arange(_BATCH)
         while True:
-            places = [np.zeros(_BATCH, np.int64) for _ in self.grid]
-            for axis, base, start in zip(self._axes, _BASES, starts, strict=False):
-                along = (_mirrored(numbers, base) + start) % 1.0
-                places[axis] = (along * self.grid[axis]).astype(np.int64)
+            along = zip(self.grid, _BASES, starts, strict=True)
+            places = [((_mirrored(numbers, base) + start) % 1.0 * size).astype(np.int64) for size, base, start in along]
             yield from linear(self.grid, tuple(places)).tolist()
             numbers = numbers + _BATCH
 

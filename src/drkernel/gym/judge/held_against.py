@@ -236,7 +236,8 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: fl
 
 def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     """Lanes write no more than where it was checked, where masks may have hidden work in vain, and what lay far apart
-    for each of them does not lie side by side, in fewer sectors. Products are held against the reference's.
+    for each of them does not lie side by side, in fewer sectors. Products are held against the reference's; masks keep
+    away what they load along one axis, and what they write along two.
     """
     every = (launched, *checked)
     filled, *known = [one.filled for one in every]
@@ -245,7 +246,7 @@ def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     stores, *known = [one.work[STORED] / (sum(one.wrote.values()) or 1.0) for one in every]
     if stores < SLACK * min(known):
         yield f"{launched.name} stores {stores:.3g} times what it touches; {min(known):.3g} where it was checked"
-    loads, *known = [one.unmasked(LOADED) / (one.filled or 1.0) for one in every]
+    loads, *known = [one.unmasked(LOADED) / (one.writing or 1.0) ** (0.5 if one.products else 1) for one in every]
     if loads < BESIDE * min(known):
         yield f"{launched.name} loads {loads:.3g} times its lanes; {min(known):.3g} where it was checked"
 

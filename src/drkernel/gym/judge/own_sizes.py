@@ -35,11 +35,11 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.task import Task, sized_reference
-from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, size_literals
+from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, WHOLE, size_literals
 from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import own_source, thin_sizing, thin_sizings
+from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings
 from drkernel.verdict import Finding, Profile, Sizes, Verdict
 
 ORACLES = 10
@@ -48,8 +48,8 @@ HELD_ORACLES = 3
 """the first, the present and the next, each eight times its answer"""
 FLOPS_A_SECOND, BYTES_A_SECOND = 1.2e10, 1e8
 """of one oracle, by a processor: of KernelBench's first ten problems within a factor of two"""
-LARGER = 8
-"""how many times the limits may be reached where sizes are to be of whole blocks, or smaller ones leave it open"""
+LARGER, PIECES = 8, 2
+"""how many times the limits whole blocks, or what smaller sizes leave open, may take; how many axes are tried whole"""
 ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
 """findings on a candidate that may leave other sizes than its own to PyTorch"""
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
@@ -103,15 +103,17 @@ def with_other_sizes(
 ) -> Verdict:
     """The verdict; of an answer that fails where sizes were shortened, that at other sizes, if it is right there.
 
-    They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), larger
-    ones of whole blocks (masks may be left out), then the task's own, with data (a kernel may have them written into
-    it), where the task declares no others and that is expected to take no more than the settings' seconds and
-    ``budget`` bytes. Time there is modelled without data, as ever: work that depends on data is no more paid for than
-    elsewhere.
+    They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), those
+    with one axis whole (its length may be written into a kernel), larger ones of whole blocks (masks may be left out),
+    then the task's own, with data (any may be written into it), where the task declares no others and that is expected
+    to take no more than the settings' seconds and ``budget`` bytes. Time there is modelled without data, as ever: work
+    that depends on data is no more paid for than elsewhere.
     """
     task, settings, at = request.task, request.settings, verdict.checked_at
     changed = at.changed if at is not None and at.profile is None and task.shapes != "free" else {}
-    marks = ((TOGETHER, "equal sizes are equal"), (GROUPED, "sizes are whole blocks"))
+    pieces = of_one_piece(task, changed)[:PIECES] if changed and settings.own_seconds else ()
+    whole = [(WHOLE + label, f"{label} is whole") for label in pieces]
+    marks = ((TOGETHER, "equal sizes are equal"), *whole, (GROUPED, "sizes are whole blocks"))
     for mark, where in marks if verdict.status in ("incorrect", "runtime_error") else ():
         if (other := _at_other_sizes(request, mark, changed)) is not None:
             second = evaluate(other, False)
@@ -153,11 +155,12 @@ def _at_other_sizes(request: EvalRequest, mark: str, changed: Mapping[str, tuple
     settings = request.settings
     if not changed or not settings.own_seconds:
         return None
-    limits = ScaleLimits(bytes=LARGER * settings.checked_bytes, flops=2 * LARGER * settings.checked_flops)
+    times, more = (1, 1) if mark.startswith(WHOLE) else (LARGER, 2 * LARGER)
+    limits = ScaleLimits(bytes=times * settings.checked_bytes, flops=more * settings.checked_flops)
     sizing = thin_sizing(task, limits)
-    shorter = any(used < changed.get(label, (own, own))[1] for label, (own, used) in sizing.changed.items())
-    more = {"checked_bytes": limits.bytes, "checked_flops": limits.flops}
-    settings = settings.model_copy(update={**more, "deadline_s": settings.deadline_s + settings.own_seconds})
+    shorter = times > 1 and any(used < changed.get(k, (own, own))[1] for k, (own, used) in sizing.changed.items())
+    terms = {"checked_bytes": limits.bytes, "checked_flops": limits.flops}
+    settings = settings.model_copy(update={**terms, "deadline_s": settings.deadline_s + settings.own_seconds})
     fits = sizing.changed and sizing.changed != changed and sizing.cost.over(limits) <= 1 and not shorter
     if mark == GROUPED and not fits:
         return _at_other_sizes(request, DIVIDED, changed)

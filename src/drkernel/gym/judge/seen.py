@@ -80,6 +80,11 @@ class Launched:
         return sum(self.wrote.values()) / (self.asked(WRITTEN) or 1.0)
 
     @property
+    def writing(self) -> float:
+        """Lanes that write, each as often as it does, as a share of all: the same where no two write to one place."""
+        return self.work.get(UPDATES, 0.0) / (self.asked(WRITTEN) or 1.0) or self.filled
+
+    @property
     def meeting(self) -> float:
         """Atomic updates for each byte touched by stores and atomics."""
         return self.work.get(UPDATES, 0.0) / (sum(self.wrote.values()) or 1.0)
