@@ -52,13 +52,8 @@ class TensorMemory:
 
 def region_of(tensor: torch.Tensor) -> TensorMemory:
     """Return the memory region of a tensor of this process."""
-    return TensorMemory(
-        tensor.untyped_storage().data_ptr(),
-        tensor.data_ptr(),
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        tensor.element_size(),
-    )
+    where = tensor.untyped_storage().data_ptr(), tensor.data_ptr()
+    return TensorMemory(*where, tuple(tensor.shape), tuple(tensor.stride()), tensor.element_size())
 
 
 def overlaps_itself(region: TensorMemory) -> bool:

@@ -368,12 +368,9 @@ class _Calls:
     def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
         """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""
         pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
-        regions = [
-            self.session.region(handle)
-            for handle, leaf in pairs
-            if isinstance(leaf, torch.Tensor) and leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex())
-        ]
-        return {region.storage for region in regions if region is not None}
+        meta = [(handle, leaf) for handle, leaf in pairs if isinstance(leaf, torch.Tensor) and leaf.is_meta]
+        whole = [handle for handle, leaf in meta if not (leaf.is_floating_point() or leaf.is_complex())]
+        return {region.storage for region in map(self.session.region, whole) if region is not None}
 
     def _facts(self, result: CallResult, record: CallRecord) -> OwnCall:
         places = {**places_of(self.session, result.arguments), **self.weights}
