@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from drkernel import sim
 from drkernel.sim.wire.frames import ConnectionLost
 from farm import PYTHON
 from places import KIT
+from waiting import gone, until
 
 
 @triton.jit
@@ -114,14 +113,4 @@ def test_the_host_dies_and_the_device_with_it():
     assert done.returncode == -signal.SIGKILL
     pid = int(done.stdout)
     # the device has inherited standard output: its end says that the device is gone, or at least about to be
-    deadline = time.monotonic() + 60
-    while _lives(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _lives(pid)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    until(lambda: gone(pid))

@@ -21,6 +21,7 @@ from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.host.triton_frontend import kernels_on_disk
 from farm import PYTHON
 from gym_harness import HEAD, SETTINGS, Gym
+from waiting import until
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
@@ -65,7 +66,7 @@ def test_a_dead_zygote_takes_its_jobs_along_and_is_replaced(own):
     with pytest.raises(SessionError) as caught:
         session.call([1.0])
     assert caught.value.kind == "infra_error"
-    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    assert until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     assert own.is_healthy() and own.factory.health()["zygotes_started"] == 2
 
 
@@ -139,8 +140,8 @@ def test_the_judges_end_is_everybodys_end(last, end):
     if end is not None:
         judge.send_signal(end)
     judge.wait(60)
-    assert wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
-    assert wait_until(lambda: not any(os.path.exists(os.path.dirname(folder)) for folder in folders))
+    assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+    assert until(lambda: not any(os.path.exists(os.path.dirname(folder)) for folder in folders))
     judge.stdout.close()
 
 
@@ -149,15 +150,6 @@ def folder_of(process: psutil.Process) -> str:
         return process.cwd()
     except psutil.Error:  # one that forks another and ends at once
         return ""
-
-
-def wait_until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_the_environment_tells_nothing(cold):

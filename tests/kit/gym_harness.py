@@ -2,7 +2,6 @@
 a candidate in a session and to see what it could do."""
 
 import contextlib
-import time
 
 import psutil
 import torch
@@ -14,6 +13,7 @@ from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.protocol import SessionError
 from drkernel.task import Task
 from drkernel.verdict import Verdict
+from waiting import until
 
 SETTINGS = EvalSettings(deadline_s=40, memory_bytes=512 << 20, max_output_bytes=4096)
 GRADING = {"profile": None, "deadline_s": 60.0, "memory_bytes": 1 << 30}
@@ -86,9 +86,7 @@ class Gym:
 
     def settle(self, seconds: float = 60) -> None:
         """Until every job of earlier tests is gone."""
-        deadline = time.monotonic() + seconds
-        while self.factory.health()["jobs"] and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: not self.factory.health()["jobs"], seconds, every=0.01)
 
     def is_healthy(self) -> bool:
         """Whether the next job does right, and nothing of earlier ones is left."""

@@ -1,18 +1,15 @@
 """Requests, verdicts, a pool that answers at once, and a live server in this process."""
 
 import asyncio
-import contextlib
 import socket
 import threading
-import time
-
-import httpx
 
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import guard as listen
 from drkernel.task import Provenance, Task
 from drkernel.verdict import CandidateError
 from verdicts import verdict_of
+from waiting import until
 
 REFERENCE = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
 
@@ -65,13 +62,7 @@ class LiveServer:
         self.server = listen.server(app, drain_s=1.0, **options)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
-        deadline = time.time() + 20
-        while time.time() < deadline:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(self.url + "/health", timeout=1.0)
-                return
-            time.sleep(0.02)
-        raise RuntimeError("the test server did not start")
+        until(lambda: self.server.started, 20)
 
     def stop(self):
         self.server.should_exit = True

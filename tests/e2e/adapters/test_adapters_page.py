@@ -6,13 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from farm import PYTHON
 from places import ROOT
+from waiting import until
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 
@@ -58,10 +58,7 @@ def test_openenv():
     serve[serve.index("8000")] = str(port)
     server = subprocess.Popen(serve, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < deadline and server.poll() is None
-            time.sleep(0.1)
+        until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
         out = run(block("openenv").replace("8000", str(port)))
     finally:
         server.terminate()

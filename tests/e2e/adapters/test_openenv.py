@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from solve_fakes import TextPool, answer, make_tasks
 pytest.importorskip("openenv.core")
 
 from drkernel.adapters.openenv import KernelAction, KernelClient, KernelEnvironment, make_app
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,7 @@ def url():
     server = uvicorn.Server(uvicorn.Config(make_app(make_tasks(3), {"turns": 2}, TextPool()), log_level="error"))
     thread = threading.Thread(target=server.run, args=[[listener]], daemon=True)
     thread.start()
-    deadline = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: server.started, 30)
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(10)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
+from waiting import until
 
 pytestmark = pytest.mark.verl
 STEPS, INTERRUPTED_STEPS = 3, 5
@@ -150,21 +150,21 @@ def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_p
 
     def runs_to(step, process):
         """Wait until a step's checkpoint is complete and its line is in the log."""
-        wait_for(lambda: (saved.exists() and step in trained(tmp_path)) or process.poll() is not None)
+        until(lambda: (saved.exists() and step in trained(tmp_path)) or process.poll() is not None, 900, every=0.5)
         assert process.poll() is None, (tmp_path / "output").read_text()[-4000:]
 
     process = begin(tmp_path, judge)
     runs_to(1, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 130
-    wait_for(lambda: not alive(tmp_path), 120)
+    until(lambda: not alive(tmp_path), 120)
     done = int(saved.read_text())
     assert f"the same command continues after step {done}" in (tmp_path / "output").read_text()
     process = begin(tmp_path, judge)
     runs_to(done + 1, process)
     process.kill()
     process.wait()
-    wait_for(lambda: not alive(tmp_path), 120)
+    until(lambda: not alive(tmp_path), 120)
     assert trained(tmp_path)[0] == done + 1
     assert logged(tmp_path)[done + 1]["actor/kl_loss"] > 1e-6
     assert logged(tmp_path)[done + 1]["drkernel/lag"] == staleness
@@ -172,14 +172,6 @@ def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_p
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     assert int(saved.read_text()) == INTERRUPTED_STEPS and not alive(tmp_path)
     assert trained(tmp_path) == list(range(done + 1, INTERRUPTED_STEPS + 1))
-
-
-def wait_for(what, seconds=900):
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.5)
-    return found
 
 
 def alive(directory):

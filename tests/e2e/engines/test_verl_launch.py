@@ -4,13 +4,13 @@ stands for it: it says when it is started and what ends it."""
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from drkernel.config import ConfigError, load_config
 from drkernel.engines.verl.start import run
 from drkernel.rl.run.recipe import Recipe
+from waiting import gone, until
 
 PROGRAM = """
 import os, pathlib, signal, sys, time
@@ -48,7 +48,7 @@ def start(tmp_path):
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before
         )
         running.append(process)
-        return process, int(wait_for(lambda: read(tmp_path / "started")))
+        return process, int(until(lambda: read(tmp_path / "started"), 120))
 
     yield begin
     for process in running:
@@ -58,23 +58,6 @@ def start(tmp_path):
 
 def read(path):
     return path.read_text() if path.exists() else ""
-
-
-def wait_for(what, seconds=120):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if found := what():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("waited in vain")
-
-
-def gone(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -96,14 +79,14 @@ def test_a_program_in_the_background_of_a_script_hears_an_interrupt_too(start):
 def test_a_killed_trainer_leaves_no_program_behind(tmp_path, start):
     process, program = start()
     process.kill()
-    wait_for(lambda: gone(program))
+    until(lambda: gone(program), 120)
     assert read(tmp_path / "heard").split() == ["SIGTERM"]
 
 
 def test_a_second_signal_ends_a_program_that_does_not_listen(tmp_path, start):
     process, program = start("deaf")
     process.send_signal(signal.SIGINT)
-    wait_for(lambda: read(tmp_path / "heard"))
+    until(lambda: read(tmp_path / "heard"), 120)
     assert process.poll() is None and not gone(program)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=120)[0] == "code -9 stopped True\n" and gone(program)

@@ -4,8 +4,6 @@ import asyncio
 import socket
 import sys
 import textwrap
-import time
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +15,7 @@ from drkernel.episode.records import Reply
 from drkernel.gym.sandbox import landlock
 from drkernel.solve.config import load_terms
 from solve_fakes import TextPool, make_tasks
+from waiting import gone, until
 
 TASK = make_tasks(1)[0]
 PRELUDE = """
@@ -61,20 +60,6 @@ def work(model, turns=4, done=(), pool=None):
     return asyncio.run(go())
 
 
-def ends(pid, within=30.0):
-    """Whether a process that is no child of ours ends. Where nobody collects orphans, it stays as a zombie."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_each_evaluation_is_a_turn_and_the_agent_reads_the_verdict(agent):
     model = agent(
         """
@@ -104,7 +89,7 @@ def test_evaluations_are_counted_here_and_the_agent_is_ended_with_them(agent):
     pool = TextPool()
     played = work(agent("say(str(os.getpid()))\nwhile True:\n    evaluate(1.1)\n"), turns=3, pool=pool)
     assert played.end == "turns" and len(played.turns) == 3 == len(pool.requests)
-    assert ends(int(agent.log.read_text().split()[0]))
+    until(lambda: gone(int(agent.log.read_text().split()[0])))
 
 
 def test_when_its_time_is_up_its_answer_counts_and_its_children_are_gone(agent):
@@ -117,7 +102,7 @@ def test_when_its_time_is_up_its_answer_counts_and_its_children_are_gone(agent):
     played = work(agent(body, seconds=3.0))
     assert [turn.speedup for turn in played.turns] == [2.0]
     assert played.end == "answered" and played.detail == "its time is up"
-    assert ends(int(agent.log.read_text()))
+    until(lambda: gone(int(agent.log.read_text())))
 
 
 def test_an_agent_that_fails_before_it_tries_is_a_failure_of_the_model(agent):

@@ -4,7 +4,6 @@ import asyncio
 import io
 import sys
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,6 +12,7 @@ from drkernel.serve.client import AsyncClient, Client, ServiceError
 from drkernel.serve.protocol import StoreError
 from drkernel.serve.service import Service
 from service_kit import CountingPool, make_request, make_verdict
+from waiting import until
 
 
 def test_the_plain_client_does_all_that_the_other_does(serving):
@@ -108,9 +108,7 @@ def test_draining_finishes_what_runs_and_keeps_what_waits(serving, store):
     server = serving(CountingPool(delay=0.4), slots=1)
     with Client(server.url) as client:
         running, waiting = client.submit([make_request(1), make_request(2)])
-        deadline = time.time() + 10
-        while store.get(running.id).state != "leased" and time.time() < deadline:
-            time.sleep(0.01)
+        until(lambda: store.get(running.id).state == "leased")
         server.stop()
     assert store.get(running.id).state == "done" and store.get(running.id).attempts == 1
     assert store.get(waiting.id).state == "queued" and store.get(waiting.id).attempts == 0
@@ -133,9 +131,7 @@ def test_quarantine_is_shown_and_can_be_lifted(serving):
     server = serving(pool, quarantine_after=2, max_attempts=5)
     with Client(server.url) as client:
         (job,) = client.submit([make_request(1)])
-        deadline = time.time() + 10
-        while httpx.get(server.url + "/health").json()["quarantined"] == 0 and time.time() < deadline:
-            time.sleep(0.05)
+        until(lambda: httpx.get(server.url + "/health").json()["quarantined"])
         assert httpx.get(server.url + "/health").json() | {"version": ""} == {
             "status": "ok", "version": "", "workers": 1, "quarantined": 1, "lost": 0,
         }  # fmt: skip

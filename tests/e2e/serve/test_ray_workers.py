@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections import Counter
 
 import httpx
@@ -18,6 +17,7 @@ from drkernel.serve import worker as ray_workers
 from drkernel.serve.worker import Lender, Lending, RayWorkers
 from places import EXAMPLES
 from service_kit import CountingPool, make_request
+from waiting import until
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'drkernel[ray]'")
 
@@ -212,13 +212,6 @@ def pool_of(seconds, log):
     return make
 
 
-def wait_for(what, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)
-
-
 @pytest.mark.slow
 def test_a_killed_node_loses_nothing_and_doubles_nothing(cluster, serving, store, tmp_path):
     log = tmp_path / "evaluated"
@@ -227,16 +220,16 @@ def test_a_killed_node_loses_nothing_and_doubles_nothing(cluster, serving, store
     server = serving(slots=0, lease_s=600.0)  # no lease runs out within the test
     workers = RayWorkers(cluster.address, Lending(server.url, make_pool=pool_of(0.2, str(log))))
     try:
-        wait_for(lambda: len(server.service.workers) == 2)
+        until(lambda: len(server.service.workers) == 2, 90)
         requests = [make_request(number) for number in range(60)]
         store.submit(requests)
-        wait_for(lambda: store.counts()["state"].get("done", 0) >= 15)
+        until(lambda: store.counts()["state"].get("done", 0) >= 15, 90)
         cluster.remove_node(nodes[0], allow_graceful=False)
-        wait_for(lambda: store.counts()["state"] == {"done": 60})
+        until(lambda: store.counts()["state"] == {"done": 60}, 90)
         evaluated = Counter(log.read_text().split())
         assert set(evaluated) == {request.key for request in requests}
         assert sum(evaluated.values()) <= 62  # at most what ran on the killed node was begun again
-        wait_for(lambda: sorted(worker.lost for worker in server.service.workers.values()) == [False, True])
+        until(lambda: sorted(worker.lost for worker in server.service.workers.values()) == [False, True], 90)
     finally:
         workers.close()
         cluster.remove_node(nodes[1])
@@ -249,7 +242,7 @@ def test_a_worker_that_dies_is_replaced_and_a_job_that_kills_three_is_given_up(c
     workers = RayWorkers(cluster.address, Lending(server.url, make_pool=pool_of(0.0, str(tmp_path / "log"))))
     try:
         ids = store.submit([make_request(1), make_request(666), make_request(2)])
-        wait_for(lambda: store.counts()["state"] == {"done": 3}, 150)
+        until(lambda: store.counts()["state"] == {"done": 3}, 150)
         assert [store.get(job).status for job in ids] == ["correct", "infra_error", "correct"]
         assert [store.get(job).attempts for job in ids] == [1, 3, 1]
     finally:

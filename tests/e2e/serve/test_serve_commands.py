@@ -14,6 +14,7 @@ from drkernel.serve.store import Store
 from farm import PYTHON
 from places import EXAMPLES, RECIPES
 from service_kit import make_request, make_verdict
+from waiting import until
 
 
 @pytest.fixture
@@ -119,9 +120,7 @@ def test_sigterm_lets_a_running_evaluation_finish(serve, tmp_path):
     assert code == 2 and "another service" in out
     folder = EXAMPLES / "matmul_epilogue"
     asking = command("eval", folder / "reference.py", folder / "candidate.py", "--pool", url, "--json")
-    deadline = time.time() + 90
-    while not httpx.get(url + "/v1/state").json()["counts"]["state"].get("leased") and time.time() < deadline:
-        time.sleep(0.05)
+    until(lambda: httpx.get(url + "/v1/state").json()["counts"]["state"].get("leased"), 90)
     process.send_signal(signal.SIGTERM)
     assert finish(process, 90)[0] == 0
     asking.kill()

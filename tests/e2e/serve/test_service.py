@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 
 import httpx
 import pytest
@@ -12,6 +11,7 @@ from drkernel.serve.client import AsyncClient, Client, HttpPool, ServiceError
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.serve.worker import Worker
 from service_kit import REFERENCE, CountingPool, make_request, make_verdict
+from waiting import until
 
 TOKEN = "a-token-long-enough-for-tests"
 
@@ -170,9 +170,7 @@ def test_remote_workers_join_and_a_dead_one_loses_nothing(serving, store):
     done = {}
     thread = threading.Thread(target=lambda: done.update(n=asyncio.run(work("able", 3.0, CountingPool()))))
     thread.start()
-    deadline = time.time() + 20
-    while store.counts()["state"].get("done") != 6 and time.time() < deadline:
-        time.sleep(0.05)
+    until(lambda: store.counts()["state"].get("done") == 6, 20)
     thread.join()
     assert done["n"] == 6 and all(store.get(i).state == "done" for i in ids)
 

@@ -1,12 +1,7 @@
 """The benchmark: what it writes, what it takes up again, what it refuses."""
 
 import asyncio
-import hashlib
 import json
-import os
-import signal
-import subprocess
-import time
 
 import pytest
 
@@ -15,9 +10,6 @@ from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices,
 from drkernel.episode.records import ModelError
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
-from farm import PYTHON
-from places import KIT
-from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 PROMPTS = Prompts.load("full")
@@ -166,61 +158,3 @@ def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(ConfigError, match="line 2"):
         list(read_rows(path))
-
-
-# ---- killed and resumed, against a real endpoint with faults
-
-
-def reply_of(messages, seed):
-    """A text that depends on the conversation alone, with an id that says which request it answers."""
-    digest = hashlib.sha256(json.dumps([messages, seed]).encode()).hexdigest()
-    says = ["SPEED = 1.1", "SPEED = 1.4", "SPEED = 2.6", "WRONG", "HACK", "BROKEN"][int(digest[:8], 16) % 6]
-    return f"id {digest}\n" + (answer(says) if digest[8] != "0" else "No code today.")
-
-
-def fault_of(digest, attempt):
-    """The first request for some answers fails, each in its way; later ones do not."""
-    number = int(digest[:8], 16)
-    return FAULTS[number % len(FAULTS)] if attempt == 0 and number % 7 == 0 else None
-
-
-def start(endpoint, directory):
-    env = {**os.environ, "PYTHONPATH": str(KIT), "OMP_NUM_THREADS": "1"}
-    arguments = [PYTHON, str(KIT / "bench_child.py"), endpoint.url, str(directory)]
-    return subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, text=True)
-
-
-def finish(child):
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 0, err
-
-
-def kill_after(endpoint, child, served):
-    deadline = time.monotonic() + 60
-    while len(endpoint.served) < served:
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.005)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stderr.close()
-
-
-def test_killed_twice_and_resumed_gives_the_table_of_an_uninterrupted_run(tmp_path):
-    with Endpoint(reply_of) as endpoint:
-        finish(start(endpoint, tmp_path / "whole"))
-        assert len(endpoint.served) == 60
-    with Endpoint(reply_of, fault_of, delay=0.02, stall=5.0) as endpoint:
-        cut = tmp_path / "cut"
-        paid = []
-        for served in (15, 38):
-            kill_after(endpoint, start(endpoint, cut), served)
-            paid.append((kept_ids(cut), len(endpoint.bodies)))
-        finish(start(endpoint, cut))
-        assert sum(endpoint.faults[fault] for fault in FAULTS) > 0
-        for kept, before in paid:
-            assert len(kept) > 5 and not kept & set(asked_ids(endpoint.bodies[before:]))
-        # only what was on the wire when the process died can be charged twice: at most the requests at once
-        assert len(endpoint.served) <= 60 + 2 * 4
-    whole, resumed = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
-    assert 0 < whole["answers_without_code"] < 20
-    assert resumed == whole and whole["answers"] == 60 and whole["incomplete"] == 0

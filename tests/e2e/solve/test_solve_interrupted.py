@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from farm import PYTHON
 from places import ROOT
+from waiting import until
 
 EXAMPLE = ROOT / "examples" / "matmul_epilogue"
 MODEL = """
@@ -39,18 +39,11 @@ def solve(cwd, **environment):
     )
 
 
-def wait_for(path, child):
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline and child.poll() is None, child.communicate()
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_ctrl_c_keeps_the_best_and_the_same_command_goes_on(tmp_path):
     child = solve(tmp_path, HANGS_AT="2")
-    wait_for(tmp_path / "asked", child)
+    until((tmp_path / "asked").exists)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)  # ends when the hanging program has been ended too
     assert child.returncode == 0, err
@@ -78,7 +71,7 @@ def test_ctrl_c_keeps_the_best_and_the_same_command_goes_on(tmp_path):
 @pytest.mark.timeout(200)
 def test_ctrl_c_before_the_first_answer_ends_at_once(tmp_path):
     child = solve(tmp_path, HANGS_AT="1")
-    wait_for(tmp_path / "asked", child)
+    until((tmp_path / "asked").exists)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 1 and "no verified kernel in 0 attempts" in out and "Traceback" not in err
