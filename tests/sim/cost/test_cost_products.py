@@ -164,11 +164,13 @@ def sum_of_rows(x, out, width, MASKED: tl.constexpr, KEPT: tl.constexpr, B: tl.c
 def test_what_is_summed_as_it_arrives_waits_for_few_loads_at_a_time_and_fewer_under_a_mask() -> None:
     x, out = ((100 * 2**16,), torch.float32), ((100,), torch.float32)
 
-    def timed(masked: bool, kept: bool, width: int = 2**16) -> float:
-        return seconds(sum_of_rows, (100,), x, out, width, MASKED=masked, KEPT=kept, B=8192)
+    def timed(masked: bool, kept: bool, width: int = 2**16, block: int = 8192, warps: int = 4) -> float:
+        return seconds(sum_of_rows, (100,), x, out, width, MASKED=masked, KEPT=kept, B=block, num_warps=warps)
 
     assert timed(True, False) > 1.4 * timed(False, False)
     assert timed(True, True) < timed(True, False)  # what a maximum needs whole is loaded whole, for all its barriers
+    sixteen, more = (timed(True, False, block=block, warps=8) for block in (4096, 8192))
+    assert sixteen > 1.3 * more  # 16 sums leave one vector in 32 registers; more take more registers
     assert timed(True, False, 512) < 0.6 * timed(True, False, 2**13)  # what the mask leaves out waits for nothing
 
 

@@ -88,6 +88,8 @@ class Load:
     """bytes of its elements"""
     crowding: float = 1.0
     """how many times its bytes count among those that a thread can have outstanding"""
+    carried: bool = False
+    """a loop carries on what is summed of it"""
     whole: bool = False
     """its mask can be off for all elements at once"""
     exposed: bool = False
@@ -474,8 +476,8 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
     return tuple(
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
-            levels[op.number], _nbytes(op), _crowding(op), len(op.operands) > 1 and _has_whole(op.operands[1]),
-            ahead is not None and id(op) not in ahead,
+            levels[op.number], _nbytes(op), _crowding(op), any(end.name == "scf.yield" for end in _ends(op)),
+            len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
         )
         for op in ops
     )  # fmt: skip

@@ -25,7 +25,7 @@ from drkernel.sim.cost.caches import (
     past_l1,
     stored_elements,
 )
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, spread
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, unit_rate
@@ -493,7 +493,7 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     late = _put_off(block, threads, spec) if block.puts_off else 0.0
     for place, nbytes in enumerate(block.levels):
         loads = [(load, asked.get(load.number, 1.0)) for load in block.loads if load.level == place]
-        crowd = nbytes + sum(load.elements * (load.crowding * share - 1.0) for load, share in loads)
+        crowd = nbytes + sum(load.elements * (_crowding(load, threads) * share - 1.0) for load, share in loads)
         only = loads and sum(load.elements for load, _ in loads) >= nbytes and all(load.whole for load, _ in loads)
         waiting = max(share for _, share in loads) if only else 1.0
         rounds = max(_rounds(together * crowd, threads), late if place == len(block.levels) - 1 else 0.0)
@@ -502,6 +502,11 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
         moved = sum(load.elements * asked.get(load.number, 1.0) for load in block.loads)
         total += moved / (spec.sm_bytes_per_clock * SM_BANDWIDTH_SHARE * spec.clock_hz)
     return total
+
+
+def _crowding(load: Load, threads: int) -> float:
+    """With 16 sums a loop has room for one vector in the 32 registers that ptxas keeps to (12.8, sm_80 and 90)."""
+    return load.crowding * (2.0 if load.crowding > 1.0 and load.carried and load.elements == 64.0 * threads else 1.0)
 
 
 def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
