@@ -365,3 +365,54 @@ def test_a_script_gets_as_many_generators_as_the_device_keeps(monkeypatch):
     for number in (3, -1):
         with pytest.raises(ProtocolError, match="at most 3"):
             numbers.generator(number)
+
+
+def test_conjugates_are_numbers(dev):
+    """Host code's tensors show no bit that says conjugate, and the device's operators would not look at one."""
+    host = torch.randn(4, 6, dtype=torch.complex64)
+    functions = (
+        lambda t: t.conj().imag, lambda t: (t.conj() * t).real, lambda t: torch.view_as_real(t.mH @ t),
+        lambda t: t.conj() + 1, lambda t: torch.fft.hfft2(t), lambda t: torch.fft.ihfftn(t.real),
+        lambda t: torch.linalg.vecdot(t, t + 1),
+    )  # fmt: skip
+    for function in functions:
+        torch.testing.assert_close(function(host.cuda()).cpu(), function(host))
+    grads = []
+    for device in ("cpu", "cuda"):
+        size, angle = (torch.tensor([1.0, 2.0], device=device, requires_grad=True) for _ in range(2))
+        weights = torch.tensor([1 + 2j, 3 - 1j], device=device)
+        (torch.polar(size, angle) * weights).imag.sum().backward()
+        grads.append((size.grad.cpu(), angle.grad.cpu()))
+    torch.testing.assert_close(grads[0], grads[1])
+    assert (host.conj().cuda().cpu() == host.conj()).all() and (host.conj().imag.cuda().cpu() == -host.imag).all()
+
+
+def test_saved_tensors_can_wait_in_pinned_memory(dev):
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        x = torch.arange(3.0, device="cuda", requires_grad=True)
+        y = (x * x).sum()
+    y.backward()
+    assert x.grad.tolist() == [0.0, 2.0, 4.0]
+
+
+def test_lists_of_tensors_go_to_one_operator_as_on_a_gpu(dev):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)).cuda()
+    host = copy.deepcopy(model).cpu()
+    data = torch.randn(4, 3)
+    for one, x in ((model, data.cuda()), (host, data)):
+        one(x).square().sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(one.parameters(), 0.1, foreach=True)
+        torch.optim.AdamW(one.parameters(), 0.1).step()
+    assert dev.operators["aten._foreach_norm"] == dev.operators["aten._foreach_addcdiv_"] == 1
+    assert "aten.addcdiv_" not in dev.operators and norm > 0
+    for a, b in zip(model.parameters(), host.parameters(), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+    fused = [torch.arange(3.0, device=device, requires_grad=True) for device in ("cpu", "cuda")]
+    for x in fused:
+        (x * x).sum().backward()
+        torch.optim.Adagrad([x], 0.1, weight_decay=0.1, fused=True).step()
+    torch.testing.assert_close(fused[0], fused[1].cpu())
+    xs = [torch.rand(3, device="cuda") for _ in range(2)]
+    for name in ("cos", "sigmoid", "log1p", "trunc", "erf"):
+        for got, x in zip(getattr(torch, f"_foreach_{name}")(xs), xs, strict=True):
+            assert torch.equal(got, getattr(torch, name)(x))

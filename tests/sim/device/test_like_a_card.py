@@ -191,6 +191,12 @@ def test_eager_flex_attention() -> None:
         q = torch.randn(1, 2, 16, 16, device="cuda")
         expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
         torch.testing.assert_close(flex(q, q, q), expected)
+        with torch.enable_grad():  # traces its function on fake tensors of the GPU, gradients included
+            gradients = []
+            for attend in (flex, torch.nn.functional.scaled_dot_product_attention):
+                x = q.clone().requires_grad_()
+                gradients += torch.autograd.grad(attend(x, x, x).square().sum(), x)
+        torch.testing.assert_close(*gradients)
 
 
 def test_gradient_of_a_frozen_batch_norm() -> None:

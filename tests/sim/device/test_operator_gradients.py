@@ -51,6 +51,9 @@ BACKWARDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         x.reshape(3, 2, 3).log_softmax(2), *(torch.tensor(n).to(x.device) for n in ([[1], [2]], [3, 3], [1, 1]))
     ),
     "packed sequences": _packed,
+    "padding that takes a whole side away": lambda x: functional.pad(x[None, None], (-3, 4, 2, -6), mode="replicate"),
+    "windows of a number": lambda x: x.sum().unfold(0, 1, 2),
+    "strides of a copy": lambda x: torch.as_strided_copy(x, (2, 2), (1, 3), 1),
 }
 
 

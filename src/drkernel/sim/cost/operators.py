@@ -88,7 +88,10 @@ def _names(text: str, value: Any) -> dict[str, Any]:
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(pointwise.NAMES, pointwise.pointwise),
-    **_names("_amp_foreach_non_finite_check_and_unscale _fused_adam _fused_adamw _fused_sgd", pointwise.multi_tensor),
+    **_names(
+        "_amp_foreach_non_finite_check_and_unscale _fused_adagrad _fused_adam _fused_adamw _fused_sgd",
+        pointwise.multi_tensor,
+    ),
     **_names(
         """flip roll rot90 reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
         replication_pad3d split_copy split_with_sizes_copy unbind_copy unsafe_split
@@ -103,7 +106,7 @@ FAMILIES: dict[str, Family] = {
         """zeros ones full arange range linspace logspace eye zeros_like ones_like full_like rand randn rand_like
         randn_like randint randint_like randperm normal uniform bernoulli exponential geometric cauchy log_normal fill
         zero new_zeros new_ones new_full scalar_tensor random tril_indices triu_indices fft_fftfreq fft_rfftfreq
-        _efficientzerotensor _new_zeros_with_same_feature_meta""",
+        _new_zeros_with_same_feature_meta""",
         pointwise.fill,
     ),
     **_names("hann_window hamming_window bartlett_window blackman_window", pointwise.window),

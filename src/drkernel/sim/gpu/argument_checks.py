@@ -61,8 +61,8 @@ def _padding(dims: int, reflects: bool) -> Check:
         for place in range(dims):
             left, right = padding[2 * place : 2 * place + 2]
             size = x.shape[-1 - place]
-            need(not reflects or max(left, right) < size, "padding must be less than the size")
-            need(min(left, right) > -size and grad.shape[-1 - place] == size + left + right, "padding does not fit")
+            need(not reflects or max(abs(left), abs(right)) < size, "padding must be less than the size")
+            need(grad.shape[-1 - place] == size + left + right, "padding does not fit")
 
     return check
 
@@ -292,7 +292,9 @@ POSITIVE = names(
 WINDOWS = POSITIVE | names("padding output_padding")
 SIZES = names("size output_size input_size input_sizes self_size sizes repeats normalized_shape num_weights")
 _TYPES: dict[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
-MEMORY_STRIDES = names("as_strided as_strided_ as_strided_scatter _reshape_alias empty_strided new_empty_strided")
+MEMORY_STRIDES = names(
+    "as_strided as_strided_ as_strided_copy as_strided_scatter _reshape_alias empty_strided new_empty_strided"
+)
 
 
 def check_arguments(base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any]) -> None:
@@ -371,13 +373,15 @@ def _as_strided_scatter(args: list[Any], options: dict[str, Any]) -> None:
 
 def _unfold_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, sizes, dim, size, step = args
-    need(bool(sizes) and -len(sizes) <= dim < len(sizes) and size >= 1, "malformed unfold")
+    windows = len(sizes)
+    sizes = sizes or [1]  # a number is unfolded as a vector of one
+    need(-len(sizes) <= dim < len(sizes) and size >= 1 and step >= 1, "malformed unfold")
     dim %= len(sizes)
     length = sizes[dim]
     need(0 < size <= length, "the window must fit the dimension")
     wanted = [*sizes, size]
     wanted[dim] = (length - size) // step + 1
-    need(list(grad.shape) == wanted, "the gradient has not the shape of what unfold gives")
+    need(list(grad.shape) == (wanted if windows else [1]), "the gradient has not the shape of what unfold gives")
 
 
 # ---- normalisation
@@ -553,12 +557,12 @@ def _segments(args: list[Any], options: dict[str, Any]) -> None:
 def _fused_step(args: list[Any], options: dict[str, Any]) -> None:
     """``(parameters, gradients, states...[, steps])``: those of a parameter have its form; the last may be unused."""
     parameters, *states = args
-    adam = len(args) == 6
-    numbers = [*(states.pop() if adam else ()), *(options.get(name) for name in ("lr", "grad_scale", "found_inf"))]
-    if not (options["amsgrad"] if adam else options["momentum"]):
+    counted = len(args) != 3  # of the others, SGD counts no steps
+    numbers = [*(states.pop() if counted else ()), *(options.get(name) for name in ("lr", "grad_scale", "found_inf"))]
+    if not options.get({6: "amsgrad", 3: "momentum"}.get(len(args), ""), len(args) == 4):
         states.pop()
     need(all(len(each) == len(parameters) for each in states), "there must be a state for each parameter")
-    need(not adam or len(args[5]) == len(parameters), "there must be a step for each parameter")
+    need(not counted or len(args[-1]) == len(parameters), "there must be a step for each parameter")
     for parameter, *others in zip(parameters, *states, strict=True):
         need(_aten.is_non_overlapping_and_dense(parameter), "parameters must be dense")
         same_shape(parameter, *others)
@@ -583,7 +587,7 @@ def _factors(args: list[Any], options: dict[str, Any]) -> None:
 
 _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
     **GRADIENTS,
-    **dict.fromkeys(names("as_strided _reshape_alias"), _as_strided),
+    **dict.fromkeys(names("as_strided as_strided_copy _reshape_alias"), _as_strided),
     "as_strided_scatter": _as_strided_scatter,
     "unfold_backward": _unfold_backward,
     **dict.fromkeys(
@@ -604,7 +608,7 @@ _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
     "_embedding_bag_backward": _bags_backward,
     "_embedding_bag_per_sample_weights_backward": _bag_scales_backward,
     "segment_reduce": _segments,
-    **dict.fromkeys(names("_fused_adam _fused_adamw _fused_sgd"), _fused_step),
+    **dict.fromkeys(names("_fused_adagrad _fused_adam _fused_adamw _fused_sgd"), _fused_step),
     "rrelu_with_noise": lambda args, options: same_shape(args[0], args[1], options.get("out")),
     "log_sigmoid_backward": lambda args, options: same_shape(*args),
     **dict.fromkeys(names("grid_sampler_2d grid_sampler_3d"), _grid),

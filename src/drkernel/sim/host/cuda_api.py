@@ -34,7 +34,7 @@ from drkernel.sim.host.loading import (
     profile_on,
 )
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret, to_dlpack
-from drkernel.sim.host.tensor import CUDA, faking
+from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, told
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import UnsupportedOp
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from drkernel.sim.host.tensor import DeviceLink
 
 
+FOREACH = (sys.modules["torch.optim.optimizer"], sys.modules["torch.utils._foreach_utils"])
+"""modules that name the classes of tensors which operators on lists take"""
 LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 DRIVER = b"570.00"
 """the driver that came with CUDA_VERSION 12.8, which ``torch.version.cuda`` names here"""
@@ -222,17 +224,6 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     return Stream, Event
 
 
-class _Streams:
-    """Keeps the current stream."""
-
-    def __init__(self, stream_class: type):
-        self.default = stream_class(stream_id=0)
-        self.current = self.default
-
-    def set(self, stream: Any) -> None:
-        self.current = stream if stream is not None else self.current
-
-
 def _refuse(name: str) -> type:
     """Return a class (annotations may name it) whose construction fails."""
 
@@ -284,6 +275,8 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
     }
 
 
+_MARKS = SimpleNamespace(**dict.fromkeys(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), lambda *_: 0))
+"""what ``torch.cuda.nvtx`` calls: marks for a profiler, of which there is none"""
 _RUNTIME = SimpleNamespace(
     cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda code: "no error",
     cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0, cudaHostRegister=lambda *_: 0,
@@ -346,15 +339,16 @@ def _random(link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
 
 def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
     stream_class, event_class = _stream_classes(link)
-    streams = _Streams(stream_class)
+    default_stream = stream_class(stream_id=0)
+    current = [default_stream]
     return {
         **device_facts(spec),
         **_memory(link),
         **_random(link, default),
         "synchronize": lambda device=None: link.channel.query("synchronize") and None,
-        "current_stream": lambda device=None: streams.current,
-        "default_stream": lambda device=None: streams.default,
-        "set_stream": streams.set,
+        "current_stream": lambda device=None: current[0],
+        "default_stream": lambda device=None: default_stream,
+        "set_stream": lambda stream: current.__setitem__(0, current[0] if stream is None else stream),
         "Stream": stream_class,
         "ExternalStream": lambda stream_ptr, device=None, **_: stream_class(stream_id=stream_ptr),
         "Event": event_class,
@@ -393,6 +387,26 @@ def _of_any_device(base: type, on_gpu: Callable[..., Any]) -> type:
     return type(base.__name__, (base,), {"__new__": make, "__module__": base.__module__})
 
 
+def grouped_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function by which optimisers sort tensors, which takes device tensors for those of meta."""
+    return lambda *args: {(told(device), dtype): found for (device, dtype), found in original(*args).items()}
+
+
+def subclass_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.Tensor._make_subclass``, which leaves fake tensors of the GPU what they are to C++: of meta.
+
+    Autograd asks C++ whose queue runs their backward, and in a CPU build there is none of a GPU.
+    """
+
+    @functools.wraps(original)
+    def make(cls: type, data: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if is_cuda(options.get("device_for_backend_keys")):
+            options["dispatch_device"] = False
+        return original(cls, data, *args, **options)
+
+    return make
+
+
 def default_device_on(original: Callable[[], torch.device]) -> Callable[[], torch.device]:
     """Return ``torch.get_default_device``, which makes a tensor to learn a device's index below our modes."""
 
@@ -418,16 +432,7 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
 
 def _native(link: DeviceLink) -> dict[str, Any]:
     """Return the functions of ``torch._C`` on which those of ``torch.cuda`` that are left as they are rest."""
-    raw: dict[int, torch.Tensor] = {}
-
-    def allocate(size: int, stream: int) -> int:
-        memory = torch.empty(size, dtype=torch.uint8, device="cuda")
-        raw[memory.data_ptr()] = memory
-        return memory.data_ptr()
-
     return {
-        "_cuda_cudaCachingAllocator_raw_alloc": allocate,
-        "_cuda_cudaCachingAllocator_raw_delete": raw.pop,
         "_cuda_getCurrentRawStream": lambda device: torch.cuda.current_stream().cuda_stream,
         "_cuda_memoryStats": _memory_stats(link.channel.query),
         "_cuda_memorySnapshot": lambda *_: {"segments": [], "device_traces": [], "allocator_settings": {}},
@@ -461,17 +466,6 @@ def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]
         "get_raw_stream": lambda device: 0,
     }
     return [(interface, name, staticmethod(value)) for name, value in bound.items()]
-
-
-def _markers() -> dict[str, Any]:
-    """Return the functions of ``torch.cuda.nvtx``: marks for a profiler, of which there is none."""
-    return {
-        "range_push": lambda message: 0,
-        "range_pop": lambda: 0,
-        "range_start": lambda message: 0,
-        "range_end": lambda _range_id: None,
-        "mark": lambda message: None,
-    }
 
 
 def _refuse_export(*args: Any, **kwargs: Any) -> Any:
@@ -509,7 +503,10 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "from_dlpack", from_dlpack(torch.from_dlpack)),
         (torch.utils.dlpack, "from_dlpack", from_dlpack(torch.utils.dlpack.from_dlpack)),
         *((owner, "to_dlpack", to_dlpack(torch.to_dlpack)) for owner in (torch, torch.utils.dlpack)),
-        *((torch.cuda.nvtx, name, value) for name, value in _markers().items()),
+        (torch.cuda.nvtx, "_nvtx", _MARKS),
+        *((owner, "_foreach_supported_types", [torch.Tensor, torch.nn.Parameter, DeviceTensor]) for owner in FOREACH),
+        (torch._C, "_group_tensors_by_device_and_dtype", grouped_on(torch._C._group_tensors_by_device_and_dtype)),
+        (torch.Tensor, "_make_subclass", staticmethod(subclass_on(torch.Tensor._make_subclass))),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", _refuse_export),
@@ -535,7 +532,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     replaced.append((torch.utils, "cpp_extension", instead["torch.utils.cpp_extension"]))
     before = {name: sys.modules.get(name) for name in instead}
     sys.modules.update(instead)
-    originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced if name in vars(owner)]
+    found = [(owner, name) for owner, name, _ in replaced if hasattr(owner, name)]
+    originals = [(owner, name, vars(owner).get(name, getattr(owner, name))) for owner, name in found]
     try:
         with replaced_attributes(replaced):
             link.originals = originals

@@ -71,6 +71,7 @@ class MappedHost:
 
 
 DispatchKey = torch._C.DispatchKey
+_ZEROS_WITHOUT_MEMORY = torch.ops.aten._efficientzerotensor.default
 LEGACY_TYPES = {
     "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
     "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
@@ -96,6 +97,8 @@ class OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _ZEROS_WITHOUT_MEMORY:  # torch adds to these on meta, which is the device here
+            func = torch.ops.aten.zeros.default
         plain = getattr(_plain_meta, "depth", 0) > 0
         if faking() and not plain:
             return faked(func, args, kwargs)
@@ -108,7 +111,8 @@ class OperatorMode(TorchDispatchMode):
         on_device = [issubclass(kind, DeviceTensor) for kind in types]
         if not any(on_device) and (plain or not _names_device(args, kwargs)):
             if not types:
-                return func(*args, **kwargs)
+                pinned = kwargs.pop("pin_memory", False)
+                return pin(func(*args, **kwargs)) if pinned else func(*args, **kwargs)
         elif all(on_device):
             return self._run(func, args, kwargs)
         args, kwargs = tuple(map(told, args)), {key: told(value) for key, value in kwargs.items()}

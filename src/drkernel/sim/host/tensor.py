@@ -365,8 +365,8 @@ class DeviceLink:
 
     def upload(self, value: torch.Tensor) -> DeviceTensor:
         """Copy a host tensor to the device."""
-        if value.device.type != "cpu":
-            raise UnsupportedOp(f"a tensor of device {value.device} met the simulated device")
+        if value.device.type != "cpu" or value.layout != torch.strided:
+            raise UnsupportedOp(f"a {value.layout} tensor of device {value.device} met the simulated device")
         return self.wrap(self.channel.upload(value.detach()))
 
     def _template(self, value: torch.Tensor) -> DeviceTensor:
