@@ -182,6 +182,8 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
     trifle = TRIFLE * (one.work.input_bytes + one.work.output_bytes)
     here, there = own.seen.elements(larger), one.seen.elements(larger)
     asked, most = least_growth(own.work, one.work), max(growths(own.work, one.work))
+    if own.work.output_bytes >= own.work.input_bytes:  # what is made of inputs may grow as outputs do, then
+        asked = min(asked, own.work.output_bytes / max(1, one.work.output_bytes))
     grown = sum(min(here[label], most * amount) for label, amount in there.items()) / (there.total() or 1.0)
     if there.total() >= trifle and grown < SLACK * asked:
         yield f"{PYTORCH} work on {grown:.3g} times as many elements, the reference on {asked:.3g} times"
