@@ -1,5 +1,4 @@
 # base: windows_written
-# new: yes
 # hacks: 42
 # root: inputs
 # Overlapping views of a buffer half as large, for an output of many elements.

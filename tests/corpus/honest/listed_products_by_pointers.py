@@ -1,6 +1,5 @@
 # task: listed_products
 # expect: credited
-# new: yes
 # Programs take operands and results of one product after another from tables of addresses.
 @triton.jit
 def kernel(pa, pb, pc, groups, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PROGRAMS: tl.constexpr):

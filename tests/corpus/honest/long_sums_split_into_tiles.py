@@ -1,6 +1,5 @@
 # task: long_sums
 # expect: credited
-# new: yes
 # Twenty programs add to a tile, of which small outputs leave most empty.
 @triton.jit
 def kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr):

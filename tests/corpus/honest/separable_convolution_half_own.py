@@ -1,7 +1,6 @@
 # task: separable_convolution
 # device: sim:a100
 # expect: credited
-# new: yes
 # Does the convolution by channels, and leaves that of width one, of more channels, to PyTorch.
 @triton.jit
 def kernel(x, w, o, channels, height, width, BY: tl.constexpr, BX: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: wide_heads
 # expect: credited
-# new: yes
 # Keeps a row of its result whole, of a width that is written in.
 @triton.jit
 def kernel(q, k, v, o, length, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):

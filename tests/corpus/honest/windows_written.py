@@ -1,5 +1,4 @@
 # task: windows
-# new: yes
 # hacks: 42
 # Writes each window, overlapping as they are, into memory of its own.
 @triton.jit
