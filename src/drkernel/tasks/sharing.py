@@ -10,6 +10,8 @@ import torch
 
 Share = tuple[int, str, int]
 """(output, 'itself' | 'output' | 'input', the other's place)"""
+MOST_CELLS = 1 << 29
+"""compared one by one; views spread over more, as a candidate may over all of a card, count as meeting"""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class TensorMemory:
         return self.address + (last + 1) * self.itemsize if self.count else self.address
 
     def marked(self, base: int, end: int, unit: int) -> np.ndarray:
-        """Which cells of ``unit`` bytes between two addresses it has, however often."""
-        marks, first = np.zeros((end - base) // unit, np.bool_), (self.address - base) // unit
+        """Which cells of ``unit`` bytes between two addresses it has, however often; of too many, one for all."""
+        if (cells := (end - base) // unit) > MOST_CELLS:
+            return np.ones(1, np.bool_)
+        marks, first = np.zeros(cells, np.bool_), (self.address - base) // unit
         marks[first : first + self.itemsize // unit] = True
         for size, step in zip(self.shape, self.stride, strict=True):
             done = 1

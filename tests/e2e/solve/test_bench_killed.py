@@ -130,7 +130,7 @@ def test_killed_twice_and_resumed_gives_the_table_of_an_uninterrupted_run(tmp_pa
         assert len(endpoint.served) <= 60 + 2 * CONCURRENCY
     whole = summary_of(tmp_path / "whole")
     assert summary_of(cut) == whole and whole["answers"] == 60 and whole["incomplete"] == 0
-    assert whole["answers_without_code"] > 0 and whole["best"]["fast_0"]["value"] > 0.2
+    assert 0 < whole["answers_without_code"] < 20 and whole["best"]["fast_0"]["value"] > 0.2
     assert {"correct", "incorrect", "compile_error", "hack"} <= set(whole["status_all"])
     left = [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert left == []

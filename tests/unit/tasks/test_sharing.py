@@ -6,7 +6,7 @@ import torch
 
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import OracleMaker, tolerance_for
-from drkernel.tasks.sharing import overlap, overlaps_itself, region_of, shared_by
+from drkernel.tasks.sharing import TensorMemory, overlap, overlaps_itself, region_of, shared_by
 
 
 def addresses(tensor):
@@ -88,3 +88,11 @@ def test_an_argument_that_is_changed_is_held_against_its_own_sums_and_noise():
     assert compare([exact], after, rule).passed_calls
     rough = exact * (1 + 3e-6 * torch.randn(64, 64))  # within every element's tolerance, not as accurate as fp32
     assert not compare([rough], after, rule).passed_calls
+
+
+def test_views_spread_over_all_of_a_card_are_refused_without_looking_at_all_of_it():
+    """Two elements at both ends of 64 GiB: a map of what lies between would be larger than the judge."""
+    far = 1 << 36
+    left, right = (TensorMemory(0, place, (2,), (far - 10,), 1) for place in (0, 5))
+    assert overlap(left, right) and overlaps_itself(TensorMemory(0, 0, (2, 2), (far, 0), 1))
+    assert not overlap(left, TensorMemory(0, far + 64, (2,), (far,), 1))  # one ends before the other begins

@@ -520,8 +520,10 @@ def _words(launch: SkeletonLaunch) -> str | None:
 
 Grid = tuple[int, int, int]
 
-_BASES, _BATCH = (2, 3, 5), 4096
+_BASES = (2, 3, 5)
 """of the numbers whose mirrored digits are places along each axis: any two axes are covered evenly, too"""
+_BATCH = 4096
+"""numbers mirrored at a time"""
 
 
 def corners(grid: Grid) -> list[int]:

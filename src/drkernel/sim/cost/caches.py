@@ -3,6 +3,7 @@ launch's reads, what comes from L1."""
 
 import math
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
 from drkernel.sim.spec import GPUSpec
@@ -134,9 +135,12 @@ def beyond(capacity: float, needed: float) -> float:
 
 
 def past_l1(
-    stats: LaunchStats, profile: KernelProfile, resident: float, on_sm: float, spec: GPUSpec
-) -> tuple[float, float]:
+    stats: LaunchStats, profile: KernelProfile, asked_of: Mapping[int, float], resident: float, on_sm: float,
+    spec: GPUSpec,
+) -> tuple[float, float]:  # fmt: skip
     """Return (bytes of loads that reach L2, those of them that a program re-reads after all it read before).
+
+    ``asked_of``: what loads ask of each storage (:func:`by_storage`).
 
     What a program re-reads comes from L1 as far as its SM's L1 holds what was read in between: everything that the
     ``resident`` programs read (``on_sm``, their share of all work), or two loads of theirs where one block loads from
@@ -146,24 +150,23 @@ def past_l1(
     first = asked / max(1.0, stats.own_passes)
     held = L1_SHARE * spec.smem_per_sm
     near = min(asked - first, _near(stats, profile, first))
-    far = min(asked - first - near, asked_again(stats, profile, held)) * beyond(held, first * on_sm)
+    far = min(asked - first - near, asked_again(stats, asked_of, held)) * beyond(held, first * on_sm)
     widest = max([profile.blocks[index].widest for index, _ in stats.executed], default=0)
     pair = min(first * on_sm, 2.0 * SECTOR_BYTES * resident * widest)
     again = far + near * beyond(L1_WINDOW_SHARE * spec.smem_per_sm, pair)
-    shared, per_sm = _shared(stats, profile, held, spec)
+    shared, per_sm = _shared(stats, asked_of, held, spec)
     return first - shared + min(shared, per_sm) + again, far
 
 
-def asked_again(stats: LaunchStats, profile: KernelProfile, held: float) -> float:
+def asked_again(stats: LaunchStats, asked_of: Mapping[int, float], held: float) -> float:
     """Bytes that loads ask for beyond the distinct ones of storages larger than ``held``: what all programs read, and
-    is smaller, stays in a cache that holds so much."""
-    by_storage = _by_storage(stats, profile)
+    is smaller, stays in a cache that holds so much. ``asked_of``: by storage."""
     small = {base for base, read, _ in stats.footprint if read <= held}
-    large = sum(nbytes for base, nbytes in by_storage.items() if base not in small)
+    large = sum(nbytes for base, nbytes in asked_of.items() if base not in small)
     return max(0.0, large - sum(read for base, read, _ in stats.footprint if base not in small))
 
 
-def _by_storage(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
+def by_storage(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
     """Bytes that loads ask of each storage; -1: of one that is not known."""
     asked: defaultdict[int, float] = defaultdict(float)
     storage = {number: base for number, base, _, _ in stats.sites}
@@ -217,12 +220,12 @@ def _runs(block: BlockProfile, executed: dict[int, float], programs: int) -> flo
     return max(1.0, executed.get(block.around, 0.0) / max(1, programs)) if block.around >= 0 else 1.0
 
 
-def _shared(stats: LaunchStats, profile: KernelProfile, held: float, spec: GPUSpec) -> tuple[float, float]:
+def _shared(stats: LaunchStats, asked_of: Mapping[int, float], held: float, spec: GPUSpec) -> tuple[float, float]:
     """(bytes of small storages that programs read again after others, those that an SM's first program brings).
 
     Each storage by what loads ask of it.
     """
-    asked = {base: nbytes / max(1.0, stats.own_passes) for base, nbytes in _by_storage(stats, profile).items()}
+    asked = {base: nbytes / max(1.0, stats.own_passes) for base, nbytes in asked_of.items()}
     shared = per_sm = 0.0
     for base, read, _ in stats.footprint:
         distinct = math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES

@@ -476,21 +476,20 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
     return tuple(
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
-            levels[op.number], _nbytes(op), _crowding(op), any(end.name == "scf.yield" for end in _ends(op)),
+            levels[op.number], _nbytes(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
             len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
         )
-        for op in ops
+        for op, ends in ((op, _ends(op)) for op in ops)
     )  # fmt: skip
 
 
-def _crowding(load: Op) -> float:
-    """How many times a load's bytes count among a thread's outstanding ones.
+def _crowding(load: Op, ends: list[Op]) -> float:
+    """How many times a load's bytes count among a thread's outstanding ones; ``ends``: what they end in.
 
     What is summed as it arrives, or goes on into shared memory to be stored along a tile's other side, is not held:
     ptxas gives the next loads its registers, and waits. Four vectors are under way, in a loop two where a mask decides
     what registers begin with (12.8, sums of rows and columns, sm_80, 90).
     """
-    ends = {id(op): op for op in _ends(load)}.values()
     side = _fast_side(load.operands[0])
     if side is not None and any(op.name == "tt.store" and _fast_side(op.operands[0]) == 1 - side for op in ends):
         return 4.0
@@ -502,16 +501,8 @@ def _crowding(load: Op) -> float:
 
 def _met_by_later(load: Op) -> bool:
     """Whether what a load brings waits for a later load of its block, with which it is put together."""
-    block, ahead, seen = load.block, list(load.results), set[int]()
-    while ahead:
-        for user in ahead.pop().uses:
-            if user.block is block and id(user) not in seen and user.name.startswith(("arith.", "math.")):
-                seen.add(id(user))
-                ahead += user.results
-                others = (_spread_from(operand) for operand in user.operands)
-                if any(op.block is block and op.name == "tt.load" and op.number > load.number for op in others if op):
-                    return True
-    return False
+    others = (_spread_from(operand) for op in _users(load) if _in_step(op, load) for operand in op.operands)
+    return any(op.block is load.block and op.name == "tt.load" and op.number > load.number for op in others if op)
 
 
 def _spread_from(value: Value) -> Op | None:
@@ -522,16 +513,25 @@ def _spread_from(value: Value) -> Op | None:
     return op
 
 
-def _ends(load: Op) -> Iterator[Op]:
+def _ends(load: Op) -> list[Op]:
     """What uses a load's values and all that element-wise arithmetic of its block makes of them."""
+    return [op for op in _users(load) if not _in_step(op, load)]
+
+
+def _users(load: Op) -> Iterator[Op]:
+    """The operations, each once, that take a load's values or what element-wise arithmetic of its block makes of
+    them, that arithmetic among them."""
     ahead, seen = list(load.results), set[int]()
     while ahead:
         for user in ahead.pop().uses:
-            if user.block is not load.block or not user.name.startswith(("arith.", "math.", "tt.fp_to_fp")):
-                yield user
-            elif id(user) not in seen:
+            if id(user) not in seen:
                 seen.add(id(user))
-                ahead += user.results
+                ahead += user.results if _in_step(user, load) else ()
+                yield user
+
+
+def _in_step(op: Op, load: Op) -> bool:
+    return op.block is load.block and op.name.startswith(("arith.", "math.", "tt.fp_to_fp"))
 
 
 def _fast_side(pointer: Value) -> int | None:

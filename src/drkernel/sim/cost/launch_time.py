@@ -21,6 +21,7 @@ from drkernel.sim.cost.caches import (
     asked_again,
     asked_shares,
     beyond,
+    by_storage,
     operand_share,
     past_l1,
     stored_elements,
@@ -289,10 +290,11 @@ def _traffic(
     asked = stats.load_sectors * SECTOR_BYTES
     stored = stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
-    from_l2, own_again = past_l1(stats, profile, min(shape.most, shape.busiest), shape.on_sm, spec)
+    asked_of = by_storage(stats, profile)
+    from_l2, own_again = past_l1(stats, profile, asked_of, min(shape.most, shape.busiest), shape.on_sm, spec)
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
     own = asked / max(1.0, stats.own_passes)  # distinct bytes of each program
-    dram = min(own_again, asked_again(stats, profile, l2.capacity)) * beyond(l2.capacity, own * shape.under_way)
+    dram = min(own_again, asked_again(stats, asked_of, l2.capacity)) * beyond(l2.capacity, own * shape.under_way)
     reads = {storage: part for storage, part, _ in stats.parts}
     writes = {storage: part for storage, _, part in stats.parts}
     for storage, nbytes, _ in stats.footprint:
@@ -493,7 +495,7 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     late = _put_off(block, threads, spec) if block.puts_off else 0.0
     for place, nbytes in enumerate(block.levels):
         loads = [(load, asked.get(load.number, 1.0)) for load in block.loads if load.level == place]
-        crowd = nbytes + sum(load.elements * (_crowding(load, threads) * share - 1.0) for load, share in loads)
+        crowd = nbytes + sum(load.elements * (_crowded(load, threads) * share - 1.0) for load, share in loads)
         only = loads and sum(load.elements for load, _ in loads) >= nbytes and all(load.whole for load, _ in loads)
         waiting = max(share for _, share in loads) if only else 1.0
         rounds = max(_rounds(together * crowd, threads), late if place == len(block.levels) - 1 else 0.0)
@@ -504,7 +506,7 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     return total
 
 
-def _crowding(load: Load, threads: int) -> float:
+def _crowded(load: Load, threads: int) -> float:
     """With 16 sums a loop has room for one vector in the 32 registers that ptxas keeps to (12.8, sm_80 and 90)."""
     return load.crowding * (2.0 if load.crowding > 1.0 and load.carried and load.elements == 64.0 * threads else 1.0)
 
