@@ -676,7 +676,8 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
         plot(results / f"decisions_{key}.png", key, found)
         rows += table(key, found)
         seeds, steps = next(iter(found.values()))["graded turns"].size, question.setting({}).steps
-        asked = f"`{key}`: {seeds} seeds, {steps} steps."
+        usual = (seeds, steps) == (BLOCK * BLOCKS_RUN, Setting.steps)
+        asked = f"`{key}`" if usual else f"`{key}`: {seeds} seeds, {steps} steps."
         blocks[question.title] = f"{asked}\n\n![{key}](decisions_{key}.png)"
     text = "".join(f"\n## {title}\n\n{kept.get(title, '')}\n\n{block}\n" for title, block in blocks.items())
     sheet = write_table(results / "decisions.csv", rows)
