@@ -33,7 +33,7 @@ from drkernel.sim.wire.commands import encode  # noqa: E402
 from drkernel.sim.wire.tape import Tape, TapeRecorder  # noqa: E402
 from drkernel.tasks.oracle import flatten_outputs  # noqa: E402
 from liger_cases import Case, _normal, _with, all_cases  # noqa: E402
-from surveys import parser_of, write_table  # noqa: E402
+from surveys import clone_with, parser_of, write_table  # noqa: E402
 from ttir_executor.exact.memory import Undecided  # noqa: E402
 
 SECONDS = 20.0
@@ -182,7 +182,7 @@ def tried(case: Case) -> tuple[str, str, str, str]:
             recorded = tape()
         bound = BoundCall(lambda given: flatten_outputs(case.reference(*given)), inputs, others, {}, {})
         kernels = [entry[1] for entry in recorded.entries if entry[0] == "launch"]
-        call = exact.RecordedCall(bound, recorded, outputs, kernels, earlier_calls(recorded), [])
+        call = exact.RecordedCall(bound, recorded, outputs, [], kernels, earlier_calls(recorded), [])
         exact.SECONDS = SECONDS
         record, _ = exact.compared(call, lambda purpose, index: hash((purpose, index)) % 2**62, time.monotonic())
     except Undecided as error:
@@ -210,7 +210,7 @@ def main() -> None:
 
     global work
     parser = parser_of(__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, help="a clone of thunlp/TritonBench")
+    parser.add_argument("folder", nargs="?", type=clone_with("data/TritonBench_G_v1"), help="a clone of TritonBench")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--page", type=Path, help="page to write, with its CSV file beside it")
     given = parser.parse_args()

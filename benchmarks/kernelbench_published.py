@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from drkernel.tasks.errors import TaskError
 from surveys import cells, keep_row, kept_rows, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
@@ -334,9 +335,11 @@ def main() -> int:
     parser.add_argument("--machine", default=f"{os.cpu_count()} cores", help="cores and load, in words for the page")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    rows, wanted = survey(
-        arguments.directory, arguments.rows, arguments.match, int(arguments.memory_gib * 2**30), arguments.every
-    )
+    terms = (arguments.rows, arguments.match, int(arguments.memory_gib * 2**30), arguments.every)
+    try:
+        rows, wanted = survey(arguments.directory, *terms)
+    except TaskError as error:
+        parser.error(str(error))
     print("\n".join([*summary(rows), *breaches(rows)]))
     if arguments.write:
         text = page(rows, arguments.commit or commit_of(arguments.directory), wanted, arguments.machine)

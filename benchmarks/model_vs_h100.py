@@ -34,7 +34,7 @@ from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
-from surveys import keep_row, kept_rows, parser_of, quantile, spearman
+from surveys import clone_with, keep_row, kept_rows, parser_of, quantile, spearman
 from tracing import model_module
 
 TIMINGS = {
@@ -234,7 +234,7 @@ def report(outcomes: list[Outcome], worst: int) -> None:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("dir", type=Path, help="a git checkout of KernelBench")
+    parser.add_argument("dir", type=clone_with("results/timing", history=True), help="a git clone of KernelBench")
     parser.add_argument("--gpu", default="h100", help="spec to model with")
     parser.add_argument("--compiled", action="store_true", help="the published torch.compile times instead of eager")
     parser.add_argument("--timing", help="REVISION:PATH of another timing file in the checkout")

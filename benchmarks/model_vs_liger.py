@@ -27,7 +27,7 @@ from drkernel.gym.judge.modelled_timing import speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Row, export, published, replay
-from surveys import kept_rows, markdown, parser_of, spearman, write_table
+from surveys import clone_with, kept_rows, markdown, parser_of, spearman, write_table
 
 FIT_ON = "h100"
 """the only card whose rows may be looked at when a constant of the model is chosen"""
@@ -326,7 +326,7 @@ def page(found: list[Table], items: list[Timed], rows: list[Row], out: Path) -> 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("folder", type=Path, help="a clone of Liger-Kernel, with its history")
+    parser.add_argument("folder", type=clone_with("benchmark/data", history=True), help="a clone of Liger-Kernel")
     parser.add_argument("--run", type=Path, default=Path("runs/liger"), help="where recorded work is kept")
     parser.add_argument("--only", default="", help="CARD or CARD/KERNEL")
     parser.add_argument("--memory", type=float, default=4.0, help="device memory in GB that a row may take here")

@@ -34,7 +34,7 @@ from drkernel.gym.judge.modelled_timing import log_error
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Recorder, dependences, replay
-from surveys import forked, keep_row, kept_rows, markdown, parser_of, quantile, spearman, write_table
+from surveys import clone_with, forked, keep_row, kept_rows, markdown, parser_of, quantile, spearman, write_table
 
 CARD = "a100"
 MOST_BYTES = 12 << 30
@@ -270,7 +270,7 @@ def report(rows: list[Row], worst: int) -> tuple[list[list[str]], list[list[str]
 def main() -> None:
     """Run, then report."""
     parser = parser_of(__doc__)
-    parser.add_argument("folder", type=Path, help="a clone of TritonBench")
+    parser.add_argument("folder", type=clone_with("performance_metrics"), help="a clone of TritonBench")
     parser.add_argument("--run", type=Path, default=Path("runs/tritonbench"), help="where recorded work is kept")
     parser.add_argument("--only", default="", help="files whose SIDE/NAME (G/softmax_triton1) has this in it")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that one file may take")

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,19 @@ BAR = re.compile(r"(?<!\\)\|")
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is a module's text as it stands."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def clone_with(marker: str, *, history: bool = False) -> Callable[[str], Path]:
+    """A parser's type: a folder that holds ``marker``, with ``history`` a git clone whose last commit does. Another is
+    refused by name."""
+
+    def folder(text: str) -> Path:
+        asked = ["git", "-C", text, "cat-file", "-e", f"HEAD:{marker}"]
+        if subprocess.run(asked, capture_output=True).returncode if history else not (Path(text) / marker).exists():
+            raise argparse.ArgumentTypeError(f"{text} is no {'git ' * history}clone with {marker}")
+        return Path(text)
+
+    return folder
 
 
 # ---- rows that a survey keeps, a line of JSON each, so that an interrupted one goes on

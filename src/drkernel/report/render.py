@@ -13,16 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 
 from drkernel.verdict import Verdict, printable
 from drkernel.view import VerdictView, duration, number, percent, size, times
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 class StatusLook(NamedTuple):
@@ -64,6 +63,10 @@ NEAR = 3
 
 def coloured(source: str) -> list[Markup]:
     """Return the lines of a Python source as HTML: tokens are ``span``s of Pygments' short names after ``y-``."""
+    from pygments import highlight  # neither this nor jinja2 is needed in a terminal
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
     plain = _lines(source)
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     lines = highlight("\n".join(plain), lexer, HtmlFormatter(nowrap=True, classprefix="y-")).split("\n")
@@ -426,7 +429,9 @@ def render(template: str, **values: Any) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=PackageLoader("drkernel.report"),
         autoescape=True,

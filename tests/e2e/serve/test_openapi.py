@@ -45,6 +45,7 @@ def check(operation, mode, examples):
     answers_as_documented()
 
 
+@pytest.mark.timeout(1200)  # 40 requests to each of 25 routes
 @pytest.mark.parametrize("examples", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_answers_are_as_the_document_says(document, examples):
     operations = [found.ok() for found in document.get_all_operations()]

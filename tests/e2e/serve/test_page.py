@@ -45,6 +45,12 @@ def shots(tmp_path):
     return folder
 
 
+def forget(browser):
+    """Leave the page of the test before, which still asks its server, and what was noted of it."""
+    browser.open("about:blank")
+    browser.errors.clear(), browser.requested.clear()
+
+
 def size(png):
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     return struct.unpack(">II", png[16:24])
@@ -70,7 +76,7 @@ def test_list_search_and_live_update(browser, serving, shots):
         "gpu-node-3", "remote", 8, failed=5, in_a_row=5, quarantined=True, note="RuntimeError: the driver shut down"
     )
     Client(server.url, name="trainer-0").evaluate_many([make_request(k) for k in range(9)])
-    browser.errors.clear(), browser.requested.clear()
+    forget(browser)
     browser.look(1200, 900)
     browser.open(server.url + "/")
     browser.until(f"{ROWS} == 9")
@@ -127,7 +133,7 @@ def test_a_verdict_page_of_a_hostile_candidate(browser, serving, shots):
     task = made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})
     Client(server.url, name=NASTY).evaluate(made.model_copy(update={"candidate": NASTY, "task": task}))
     server.service.workers[NASTY] = WorkerInfo(NASTY, "remote", 1, note=NASTY)
-    browser.errors.clear(), browser.requested.clear()
+    forget(browser)
     browser.look(1200, 900)
     browser.open(server.url + "/")
     browser.until(f"{ROWS} == 1")

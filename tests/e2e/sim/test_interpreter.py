@@ -16,6 +16,7 @@ HERE = KIT / "conformance"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_agrees_with_the_interpreter(tmp_path: Path) -> None:
     """Where Triton's interpreter is right, the executor gives the same within the case's tolerances."""
     names = [name for name, case in CASES.items() if case.interpreter]
