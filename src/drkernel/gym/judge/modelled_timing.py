@@ -8,6 +8,7 @@ Only times at the checked sizes come from here; those at a task's own sizes come
 """
 
 import math
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,14 +133,23 @@ Baseline = Literal["eager", "compile"]
 """how the reference ran: operator by operator, or through TorchInductor's code"""
 CONFIDENCE = 0.9
 """coverage of the intervals: the residuals are 90th percentiles"""
-CUSTOM: dict[Bound, float] = {"memory": 0.35, "latency": 0.43, "compute": 0.55}
-"""Triton kernels by what bounds them, about the largest of 90th percentiles over Liger-Kernel's forward rows on H100
-that such ones decide (0.17, 0.30, 0.55), a half of an H200's rows (0.44; products and attention 0.52) and the half of
-TritonBench's files on A100 that constants were chosen on, by size (memory 0.16 to 0.46, latency 0.17 and 0.43)"""
-LIBRARY: dict[Bound, float] = {"memory": 0.25, "latency": 0.38, "compute": 0.38}
-"""PyTorch's operators: the same half of TritonBench's; KernelBench's levels 1 and 2 on H100 have 0.22 and 0.18"""
-LONG, CHAIN = 5e-5, 0.79
-"""A kernel that waits for latency this many seconds is a chain of rounds whose errors add up: the same half"""
+SIZES = 1e-5, 5e-5
+"""seconds of one call at which widths change: small, middle, large"""
+CUSTOM: dict[Bound, tuple[float, float, float]] = {
+    "memory": (0.20, 0.35, 0.35),
+    "latency": (0.20, 0.50, 0.50),
+    "compute": (0.45, 0.45, 0.50),
+}
+"""Triton kernels by what bounds them and by size: about the 90th percentiles over the half of TritonBench's files on
+A100 that constants were chosen on and a half of an H200's rows, each file weighed by the root of its rows (memory 0.14,
+0.30, 0.44, latency 0.16, 0.50, 0.45, compute 0.31 and 0.27 from 10 us on), and over Liger-Kernel's forward rows on H100
+(products 0.55)"""
+LIBRARY: dict[Bound, tuple[float, float, float]] = {
+    "memory": (0.25, 0.27, 0.27),
+    "latency": (0.44, 0.79, 0.79),
+    "compute": (0.38, 0.42, 0.38),
+}
+"""PyTorch's operators: the same half of TritonBench's, but for the longest waits, where a few files are off by more"""
 DIRECT = 0.97
 """Factorisations and solves, whose constants are orders of magnitude: 80 rows of the same half"""
 CONVOLUTION = 1.0
@@ -164,9 +174,8 @@ def _row_error(row: ProfileRow, baseline: Baseline) -> float:
         return COPY
     if row.owner == "library" and any(word in row.name for word in ("linalg", "cholesky", "solve", "geqrf")):
         return DIRECT
-    if row.bound == "latency" and row.seconds >= LONG * row.calls:
-        return CHAIN
-    return (CUSTOM if row.owner == "custom" else LIBRARY)[row.bound or "latency"]
+    widths = (CUSTOM if row.owner == "custom" else LIBRARY)[row.bound or "latency"]
+    return widths[bisect(SIZES, row.seconds / row.calls)]
 
 
 def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
