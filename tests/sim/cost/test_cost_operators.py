@@ -16,7 +16,7 @@ from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.spec import get_spec
 from tracing import TracedCall, model_module, trace
 
-H100 = get_spec("h100")
+H100, A100 = get_spec("h100"), get_spec("a100")
 
 
 def meta(*shape: int, dtype: str = "float32", storage: int = 1) -> TensorMeta:
@@ -159,6 +159,38 @@ def test_a_strided_transposed_convolution_pays_for_its_layouts_and_few_channels_
     plain = seconds_of(lambda: F.conv_transpose2d(empty(16, 64, 128, 128), empty(64, 64, 3, 3)))
     strided = seconds_of(lambda: F.conv_transpose2d(empty(16, 64, 128, 128), empty(64, 64, 3, 3), stride=2))
     assert strided > plain
+
+
+def gradient_of_volumes(channels: int, results: int, kernel: int, stride: int = 1, spec=H100) -> float:
+    """Seconds of a transposed convolution of 8 volumes of 32 x 32 x 32."""
+    call = F.conv_transpose3d
+    return seconds_of(
+        lambda: call(empty(8, channels, 32, 32, 32), empty(channels, results, *[kernel] * 3), stride=stride), spec
+    )
+
+
+def test_gradients_of_volumes_that_no_special_kernel_takes_are_padded_and_multiply_zeros() -> None:
+    """On Hopper, with TF32: channels that are no whole groups of 32, or many taps (KernelBench's published times)."""
+    odd, whole, wide = (gradient_of_volumes(48, results, 3) for results in (48, 64, 128))
+    assert odd > 2.5 * whole
+    assert odd > 1.4 * wide  # whole groups of channels, and twice as many, take less
+    assert gradient_of_volumes(48, 24, 3) == pytest.approx(odd, rel=0.1)
+    assert gradient_of_volumes(32, 64, 5) > 2.5 * gradient_of_volumes(32, 64, 4) * 125 / 64
+    assert gradient_of_volumes(32, 64, 5, 2) > 6.0 * gradient_of_volumes(32, 64, 5)  # as many outputs more, and zeros
+    assert gradient_of_volumes(48, 48, 3, spec=A100) < 1.2 * gradient_of_volumes(48, 64, 3, spec=A100)
+
+
+def test_windows_issue_as_fast_on_cards_with_half_the_lanes_for_fp32() -> None:
+    """Mixed arithmetic of indices and numbers fills an A100's issue slots (published: 1.6 times an H100's time)."""
+    times = [seconds_of(lambda: F.max_pool3d(empty(16, 32, 64, 64, 16), 3, 1), spec) for spec in (H100, A100)]
+    assert 1.3 < times[1] / times[0] < 1.7
+
+
+def test_an_a100_puts_convolutions_of_three_channels_on_tensor_cores() -> None:
+    call = lambda: F.conv3d(empty(16, 3, 64, 64, 64), empty(64, 3, 3, 5, 7))  # noqa: E731
+    flops = 2.0 * 16 * 62 * 60 * 58 * 64 * 315
+    assert flops / seconds_of(call, H100) < H100.peak["fp32"] / 2
+    assert flops / seconds_of(call, A100) > 0.8 * A100.peak["fp32"]
 
 
 # ---- every operator has some cost

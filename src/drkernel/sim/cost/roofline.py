@@ -17,6 +17,8 @@ MMA_SYNC_SHARE = 0.63
 2024: 62.9% on average); the full rate takes ``wgmma``, which four warps issue together for 64 rows or more."""
 VECTOR_ISSUE_SHARE = 0.5
 """Share of the fp32 peak that element-wise code can issue: the peak counts a fused multiply-add as two."""
+ISSUE_LANES = 128.0
+"""Lane instructions that the four schedulers of an SM issue in a clock, where numbers and indices mix."""
 SM_BANDWIDTH_SHARE = 0.7
 """Share of an SM's L2 port (bytes per clock) that one SM alone reaches."""
 
@@ -103,6 +105,8 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     scale = spec.clock_hz / spec.boost_clock_hz
     if unit == "fp32_dot":
         return spec.peak["fp32"] * scale
+    if unit == "issue":
+        return ISSUE_LANES * spec.clock_hz * spec.sm_count
     if unit == "imad":  # beside the rest of whole-number arithmetic, as fast
         return spec.peak["int"] * scale
     if unit not in spec.peak:
@@ -114,7 +118,7 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
 
 def peak_of(unit: str, spec: GPUSpec) -> float:
     """Operations per second by the data sheet; a card without a unit of four bits widens them."""
-    other = {"fp32_dot": "fp32", "tensor_fp4": "tensor_fp8"}.get(unit, unit)
+    other = {"fp32_dot": "fp32", "issue": "fp32", "tensor_fp4": "tensor_fp8"}.get(unit, unit)
     return spec.peak.get(unit, spec.peak[other])
 
 

@@ -7,7 +7,7 @@ from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, fill, streaming
 from drkernel.sim.cost.products import GemmPlan, Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, Unpriced, read, scratch, write
 from drkernel.sim.cost.reduction import reduce
-from drkernel.sim.cost.roofline import scattered_updates
+from drkernel.sim.cost.roofline import mma_sync_share, scattered_updates, unit_rate
 
 CONVERT_EFFICIENCY = 0.95
 """NCHW -> NHWC conversion, a tiled transpose through shared memory, against a plain copy."""
@@ -19,7 +19,14 @@ SIMT_SHARE, SIMT_COLUMNS = 0.40, 32
 K_SLICE_BYTES = 64
 """A step of the main loop stays within one tap of the filter, so that fewer channels than fill it are padded."""
 ALIGNED_BYTES = 16
-"""Tensor-core kernels need whole 16-byte groups of channels; others run on the vector units."""
+"""Tensor-core kernels need whole 16-byte groups of channels; others run on the vector units, but on an A100 (24 TFLOP/s
+of 19.5 there at three channels)."""
+GENERAL_SHARE, GENERAL_COLUMNS = 0.165, 64
+"""Share of the rate of ``mma.sync``, and the width that output channels are padded to, of the kernel that cuDNN 9.10 on
+Hopper takes for gradients of volumes that no special one takes; zeros of a strided one are multiplied, too (published:
+40.7, 41.7, 40.8, 42.6, 43.8 TFLOP/s at 16 to 64 channels and 27 to 125 taps)."""
+SPECIAL_COLUMNS, SPECIAL_GROUP, SPECIAL_TAPS = 128, 32, 64
+"""Special ones take so many output channels and more, or whole groups of channels and at most so many taps."""
 DEPTHWISE_BASE, DEPTHWISE_TAP = 230.0, 12.0
 """Instructions per output and per tap of PyTorch's direct depthwise kernel (index divisions, bounds, a load a tap)."""
 
@@ -156,12 +163,16 @@ def implicit_gemm(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
     """
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
     unit = gemm_unit(x.dtype, tf32=call.conv_tf32)
-    aligned = shape.channels * x.itemsize % ALIGNED_BYTES == 0
+    aligned = shape.channels * x.itemsize % ALIGNED_BYTES == 0 or (call.spec.arch == 80 and not shape.transposed)
     work: list[KernelWork] = []
     source, result, tiles, depth = read(x), write(out), "", shape.depth
     on_tensor_cores = unit.startswith("tensor_")
     if (on_tensor_cores and not aligned) or (not on_tensor_cores and shape.kernel > 1):
         return [vector_gemm(call, shape, (read(x), read(weight), write(out)))]
+    special = shape.columns >= SPECIAL_COLUMNS or (shape.columns % SPECIAL_GROUP == 0 and shape.kernel <= SPECIAL_TAPS)
+    plain_volume = shape.transposed and shape.groups == 1 and len(weight.shape) == 5 and unit == "tensor_tf32"
+    if plain_volume and not special and mma_sync_share(call.spec) < 1.0:
+        return [_general_gradient(call, shape)]
     if on_tensor_cores and shape.kernel > 1:
         tiles = "convolution"
         depth = padded_depth(shape, x.itemsize)
@@ -177,6 +188,16 @@ def implicit_gemm(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
     if result.storage != out.storage:
         work.append(_convert(out, scratch(out.nbytes), write(out)))
     return work
+
+
+def _general_gradient(call: MetaCall, shape: ConvShape) -> KernelWork:
+    """The gradient of a volume by the kernel that takes any: a tile's width of output channels, every tap."""
+    columns = math.ceil(shape.columns / GENERAL_COLUMNS) * GENERAL_COLUMNS
+    rate = unit_rate("tensor_tf32", call.spec) * mma_sync_share(call.spec) * GENERAL_SHARE
+    seconds = 2.0 * shape.pixels * columns * shape.channels * shape.kernel / rate
+    plan = GemmPlan(GENERAL_COLUMNS, GENERAL_COLUMNS, 1, seconds, math.ceil(shape.pixels / GENERAL_COLUMNS), 0.0)
+    accesses = (*map(read, call.inputs[:2]), write(call.outputs[0]))
+    return _gemm_work("general_gradient", accesses, "tensor_tf32", shape, plan, overlap=CONV_OVERLAP)
 
 
 def padded_depth(shape: ConvShape, itemsize: int) -> int:
@@ -221,7 +242,7 @@ def depthwise(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
         KernelWork(
             "depthwise",
             (read(x), read(weight), write(out)),
-            {"fp32": instructions},
+            {"issue": instructions},
             max(1.0, out.elements / 256),
             Grid(256, 8, 16.0),
             memory_efficiency=0.8,
@@ -254,7 +275,7 @@ def pooling(call: MetaCall) -> list[KernelWork]:
     taps = window_taps(call)
     elements = float(outputs[0].elements)
     per_tap = POOL_AVERAGE_TAP if "avg" in call.base and "3d" not in call.base else POOL_TAP
-    flops = {"fp32": elements * (POOL_BASE + taps * per_tap)}
+    flops = {"issue": elements * (POOL_BASE + taps * per_tap)}
     if call.base == "_adaptive_avg_pool2d":
         return [_adaptive_average(call, taps, flops)]
     accesses = (read(source), *[write(meta) for meta in outputs])
@@ -328,7 +349,7 @@ def pooling_backward(call: MetaCall) -> list[KernelWork]:
     work = KernelWork(
         call.base,
         (*[read(meta) for meta in gradient_inputs(call)], write(out)),
-        {"fp32": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
+        {"issue": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
         max(1.0, elements / 256),
         Grid(256, 8, 16.0),
         memory_efficiency=0.85,
