@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import Emitter, vec
 from ttir_executor.lower.nest import FORWARDING, Index, Nest, strips
+from ttir_executor.lower.numbers import Numbers
 from ttir_executor.lower.rounding import from_bits, to_bits
 from ttir_executor.lower.runtime import ACQUIRE, AccessKind, Ctx, EntryWord, Kind
 from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, int_literal, llvm_type, scalar_int, to_vec
@@ -493,7 +494,7 @@ def hint(op: Op, name: str) -> int:
 def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
     """Register lanes as memory bits."""
     if type_.is_float:
-        return to_bits(e, text, type_.elem, width)
+        return to_bits(Numbers(e, text, llvm_type(type_), width), type_.elem).text
     if type_.elem == "i1":
         return e.cast("zext", vec(width, "i1"), text, vec(width, "i8"))
     return text
@@ -502,7 +503,7 @@ def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
 def from_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
     """Memory bits as register lanes."""
     if type_.is_float:
-        return from_bits(e, text, type_.elem, width)
+        return from_bits(Numbers(e, text, f"i{type_.bits}", width), type_.elem).text
     if type_.elem == "i1":
         return e.bin("icmp ne", vec(width, "i8"), text, e.splat("0", width, "i8"))
     return text

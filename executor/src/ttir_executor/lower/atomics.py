@@ -9,6 +9,7 @@ from ttir_executor.lower import touch
 from ttir_executor.lower.access import MAX_SYNCHRONISING, from_memory, memory_bytes, to_memory
 from ttir_executor.lower.emit import Emitter
 from ttir_executor.lower.nest import strips
+from ttir_executor.lower.numbers import Numbers
 from ttir_executor.lower.rounding import round_to
 from ttir_executor.lower.runtime import ACQUIRE, RELEASE
 from ttir_executor.lower.strip import Uni, llvm_type, to_vec
@@ -123,7 +124,7 @@ def _flags_of_cas(e: Emitter, flags: int, old: str, expected: str, pointee: Type
 def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Type) -> str:
     e, ty = low.e, llvm_type(pointee)
     if kind == "fadd":
-        return round_to(e, e.bin("fadd", ty, old, lane), pointee.elem, 1)
+        return round_to(Numbers(e, old, ty, 1) + Numbers(e, lane, ty, 1), pointee.elem).text
     if kind in ("exch", "xchg"):
         return lane
     if pointee.is_float and kind in ("and", "or"):  # how the front end writes a descriptor's min and max of halves

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ttir_executor.lower.emit import WIDTH, Emitter, vec
+from ttir_executor.lower.emit import WIDTH, Emitter
 from ttir_executor.lower.nest import Buffer, Index, Nest, lanes, split_index, strips
-from ttir_executor.lower.rounding import constant, round_to, suffix
-from ttir_executor.lower.strip import Strip, Uni, Vec, llvm_type, shift_and_mask, to_vec
+from ttir_executor.lower.numbers import Numbers
+from ttir_executor.lower.rounding import round_to
+from ttir_executor.lower.strip import Strip, Uni, llvm_type, numbers_of, shift_and_mask, strip_of
 from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ def factors_of(op: Op) -> tuple[Value, Value]:
 def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
     """An operand in scratch memory, in the accumulator's type and rounded as the unit rounds its inputs."""
     assert value.type.shape is not None
-    e = low.e
     truncate = value.type.elem == "f32" and op.attrs.get("inputPrecision", "ieee") == "tf32"
     held = Buffer("", value.type).cell
     binding = low.env.get(value)
@@ -135,30 +135,26 @@ def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
     target = Type({"float": "f32", "double": "f64"}.get(accumulate, accumulate), value.type.shape)
     buffer = low.allocate(target)
     with strips(low, value.type.shape) as nest:
-        text = to_vec(e, nest.eval(value), nest.width)
-        vt = vec(nest.width, llvm_type(value.type))
-        if accumulate.startswith("i") and llvm_type(value.type) != accumulate:
-            text = e.cast("sext", vt, text, vec(nest.width, accumulate))
+        x = numbers_of(low.e, nest.eval(value), nest.width)
+        if accumulate.startswith("i"):
+            x = x.resized(int(accumulate[1:]), signed=True)
         elif truncate:
-            it = vec(nest.width, "i32")
-            bits = e.bin("and", it, e.cast("bitcast", vt, text, it), constant(-(1 << 13), nest.width, "i32"))
-            text = e.cast("bitcast", it, bits, vt)
-        nest.write(buffer, Uni(text, accumulate) if nest.width == 1 else Vec(text, accumulate))
+            x = (x.as_bits_of("i32") & -(1 << 13)).as_bits_of("float")
+        nest.write(buffer, strip_of(x))
     return buffer
 
 
 def _parts(low: Lowering, value: Value, kind: str, count: int) -> list[Buffer]:
     """An operand as a sum of numbers of a narrower format, each rounded from what those before it leave."""
     assert value.type.shape is not None
-    e = low.e
     buffers = [low.allocate(Type("f32", value.type.shape)) for _ in range(count)]
     with strips(low, value.type.shape) as nest:
-        ft, left = vec(nest.width, "float"), to_vec(e, nest.eval(value), nest.width)
+        left = numbers_of(low.e, nest.eval(value), nest.width)
         for place, buffer in enumerate(buffers):
-            part = round_to(e, left, kind, nest.width)
-            nest.write(buffer, Uni(part, "float") if nest.width == 1 else Vec(part, "float"))
+            part = round_to(left, kind)
+            nest.write(buffer, strip_of(part))
             if place < count - 1:
-                left = e.bin("fsub", ft, left, part)
+                left = left - part
     return buffers
 
 
@@ -176,33 +172,23 @@ def _matrix(low: Lowering, c: Value, type_: Type, products, out, offsets, sizes,
             for q in range(columns):
                 column = _plus(e, j.var, q * width)
                 nest = _nest(low, c, head, row, column, width)
-                accumulators.append(to_vec(e, nest.eval(c), width))
+                accumulators.append(numbers_of(e, nest.eval(c), width))
         *before, last = products
-        zero = constant(0.0, width, accumulate)
-        sums = [zero] * len(accumulators) if before else accumulators
+        sums = [one.number(0.0) for one in accumulators] if before else accumulators
         for pair in before:
-            sums = _inner(low, pair, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, sums)
+            sums = _inner(low, pair, offsets, sizes, i.var, j.var, rows, columns, sums)
         if before:
-            sums = [_not_nan(e, text, zero, width, accumulate) for text in sums]
-        sums = _inner(low, last, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, sums)
+            sums = [one.is_nan().choose(0.0, one) for one in sums]
+        sums = _inner(low, last, offsets, sizes, i.var, j.var, rows, columns, sums)
         if before:
-            pairs = zip(sums, accumulators, strict=True)
-            sums = [e.bin("fadd", vec(width, accumulate), text, start) for text, start in pairs]
+            sums = [one + start for one, start in zip(sums, accumulators, strict=True)]
         for r in range(rows):
             for q in range(columns):
-                text = (
-                    round_to(e, sums[r * columns + q], type_.elem, width) if type_.is_float else sums[r * columns + q]
-                )
+                value = sums[r * columns + q]
+                value = round_to(value, type_.elem) if type_.is_float else value
                 place = _place(e, offsets[2], _plus(e, i.var, r), n, _plus(e, j.var, q * width))
                 pointer = e.op(f"getelementptr {accumulate}, ptr {out.pointer}, i32 {place}")
-                e.do(
-                    f"store {vec(width, accumulate)} {text}, ptr {pointer}, align {8 if accumulate == 'double' else 4}"
-                )
-
-
-def _not_nan(e: Emitter, text: str, zero: str, width: int, ty: str) -> str:
-    vt = vec(width, ty)
-    return e.op(f"select {vec(width, 'i1')} {e.bin('fcmp uno', vt, text, text)}, {vt} {zero}, {vt} {text}")
+                e.do(f"store {value.vector} {value.text}, ptr {pointer}, align {value.bits // 8}")
 
 
 def _nest(low: Lowering, c: Value, head: Index, row: str, column: str, width: int) -> Nest:
@@ -229,47 +215,42 @@ def _place(e: Emitter, offset: str, row: str, stride: int, column: str) -> str:
     return total
 
 
-def _inner(low, buffers, offsets, sizes, i, j, rows, columns, width, ty, start):  # type: ignore[no-untyped-def]
+def _inner(low, buffers, offsets, sizes, i, j, rows, columns, start):  # type: ignore[no-untyped-def]
     """The loop over k: one broadcast of A per row, one strip of B per column, a multiply-add each."""
     e = low.e
     _m, n, k = sizes
-    vt = vec(width, ty)
+    ty, width, vt, align = start[0].ty, start[0].width, start[0].vector, start[0].bits // 8
     left = [
         e.op(f"getelementptr {ty}, ptr {buffers[0].pointer}, i32 {_place(e, offsets[0], _plus(e, i, r), k, '0')}")
         for r in range(rows)
     ]
     right = e.op(f"getelementptr {ty}, ptr {buffers[1].pointer}, i32 {_place(e, offsets[1], '0', n, j)}")
-    align = 8 if ty == "double" else 4
 
-    def body(step: str, sums: list[str]) -> list[str]:
+    def body(step: str, sums: list[Numbers]) -> list[Numbers]:
         at = str(int(step) * n) if not step.startswith("%") else e.bin("mul", "i32", step, str(n))
         strips_b = []
         for q in range(columns):
             pointer = e.op(f"getelementptr {ty}, ptr {right}, i32 {_plus(e, at, q * width)}")
-            strips_b.append(e.op(f"load {vt}, ptr {pointer}, align {align}"))
+            strips_b.append(start[0].held(e.op(f"load {vt}, ptr {pointer}, align {align}")))
         merged = list(sums)
         for r in range(rows):
             value = e.op(f"load {ty}, ptr {e.op(f'getelementptr {ty}, ptr {left[r]}, i32 {step}')}, align {align}")
-            lane = e.splat(value, width, ty)
+            lane = start[0].held(e.splat(value, width, ty))
             for q in range(columns):
-                merged[r * columns + q] = _multiply_add(e, lane, strips_b[q], merged[r * columns + q], width, ty)
+                so_far = merged[r * columns + q]
+                merged[r * columns + q] = (
+                    lane.call("fma", strips_b[q], so_far) if lane.is_float else lane * strips_b[q] + so_far
+                )
         return merged
 
     if k == 1:
         return body("0", start)
     with e.loop(k) as loop:
-        carried = [e.carry(loop, vt, text) for text in start]
+        carried = [one.held(e.carry(loop, vt, one.text)) for one in start]
         finals = body(loop.var, carried)
-        for register, text in zip(carried, finals, strict=True):
-            loop.nexts[register] = text
+        for before, after in zip(carried, finals, strict=True):
+            loop.nexts[before.text] = after.text
     return finals
-
-
-def _multiply_add(e: Emitter, a: str, b: str, c: str, width: int, ty: str) -> str:
-    vt = vec(width, ty)
-    if ty.startswith("i"):
-        return e.bin("add", vt, e.bin("mul", vt, a, b), c)
-    return e.call(f"llvm.fma.{suffix(width, ty)}", vt, (vt, a), (vt, b), (vt, c))
 
 
 def dot_scaled(low: Lowering, op: Op) -> None:
@@ -303,15 +284,10 @@ def _scaled_operand(low: Lowering, op: Op, side: str, operands, axis: int) -> Bu
         element = nest.eval(value) if packed is None else _half_of_a_byte(nest, value, packed)
         if scale is not None:
             factor = _factor(nest, scale, shape[axis], axis)
-            ty = vec(nest.width, "float")
-            text = low.e.bin("fmul", ty, to_vec(low.e, element, nest.width), to_vec(low.e, factor, nest.width))
-            element = _strip(text, nest.width)
+            product = numbers_of(low.e, element, nest.width) * numbers_of(low.e, factor, nest.width)
+            element = strip_of(product)
         nest.write(buffer, element)
     return buffer
-
-
-def _strip(text: str, width: int) -> Strip:
-    return Uni(text, "float") if width == 1 else Vec(text, "float")
 
 
 def _half_of_a_byte(nest: Nest, value: Value, axis: int) -> Strip:
@@ -319,25 +295,17 @@ def _half_of_a_byte(nest: Nest, value: Value, axis: int) -> Strip:
     e, width = nest.low.e, nest.width
     source = list(nest.index)
     source[axis] = shift_and_mask(e, nest.index[axis], 1, None, width)
-    it = vec(width, "i32")
-
-    def number(k: int) -> str:
-        return constant(k, width, "i32")
-
-    byte = e.cast("zext", vec(width, "i8"), to_vec(e, nest.eval(value, tuple(source)), width), it)
-    half = to_vec(e, shift_and_mask(e, nest.index[axis], 0, 1, width), width)
-    bits = e.bin("lshr", it, byte, e.bin("shl", it, half, number(2)))
-    exponent = e.bin("and", it, e.bin("lshr", it, bits, number(1)), number(3))
-    mantissa = e.bin("and", it, bits, number(1))
-    condition = vec(width, "i1")
-    normal = e.bin("icmp ne", it, exponent, number(0))
-    steps = e.op(f"select {condition} {normal}, {it} {e.bin('sub', it, exponent, number(1))}, {it} {number(0)}")
-    leading = e.op(f"select {condition} {normal}, {it} {number(2)}, {it} {number(0)}")
-    halves = e.bin("shl", it, e.bin("or", it, leading, mantissa), steps)
-    ft = vec(width, "float")
-    size = e.bin("fmul", ft, e.cast("uitofp", it, halves, ft), constant(0.5, width, "float"))
-    sign = e.bin("shl", it, e.bin("and", it, bits, number(8)), number(28))
-    return _strip(e.cast("bitcast", it, e.bin("or", it, e.cast("bitcast", ft, size, it), sign), ft), width)
+    byte = numbers_of(e, nest.eval(value, tuple(source)), width).resized(32)
+    half = numbers_of(e, shift_and_mask(e, nest.index[axis], 0, 1, width), width)
+    bits = byte >> (half << 2)
+    exponent = bits >> 1 & 3
+    mantissa = bits & 1
+    normal = exponent.compare("ne", 0)
+    steps = normal.choose(exponent - 1, 0)
+    leading = normal.choose(bits.number(2), 0)
+    size = ((leading | mantissa) << steps).to("uitofp", "float") * 0.5
+    sign = (bits & 8) << 28
+    return strip_of((size.as_bits_of("i32") | sign).as_bits_of("float"))
 
 
 def _factor(nest: Nest, scale: Value, length: int, axis: int) -> Strip:
@@ -350,10 +318,8 @@ def _factor(nest: Nest, scale: Value, length: int, axis: int) -> Strip:
     found = nest.eval(scale, index)
     if scale.type.is_float:
         return found
-    it, condition = vec(width, "i32"), vec(width, "i1")
-    byte = e.cast("zext", vec(width, "i8"), to_vec(e, found, width), it)
-    bits = e.bin("shl", it, byte, constant(23, width, "i32"))
+    byte = numbers_of(e, found, width).resized(32)
+    bits = byte << 23
     for special, pattern in ((0, 1 << 22), (255, 0x7FC00000)):  # 2 to the -127 is no normal number
-        same = e.bin("icmp eq", it, byte, constant(special, width, "i32"))
-        bits = e.op(f"select {condition} {same}, {it} {constant(pattern, width, 'i32')}, {it} {bits}")
-    return _strip(e.cast("bitcast", it, bits, vec(width, "float")), width)
+        bits = byte.equals(special).choose(pattern, bits)
+    return strip_of(bits.as_bits_of("float"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import Emitter, vec
 from ttir_executor.lower.nest import strips
+from ttir_executor.lower.numbers import Numbers
 from ttir_executor.lower.ptx_float import execute
 from ttir_executor.lower.ptx_integer import Machine, bits_of
 from ttir_executor.lower.rounding import from_bits, to_bits
@@ -57,7 +58,7 @@ def _run(low: Lowering, op: Op, operands: list[str], width: int) -> list[str]:
             bits = bits_of(kind.rpartition(".")[2].strip())
         except KeyError:
             raise UnsupportedTTIR(f"registers of type {kind} in the inline assembly {shown(op.attrs['asm'])}") from None
-        machine.values[name] = (bits, machine.number(0, bits))
+        machine.values[name] = machine.number(0, bits)
     outputs = [pack // _per_register(v.type, pack) for v in op.results]
     packed = [
         text
@@ -69,11 +70,11 @@ def _run(low: Lowering, op: Op, operands: list[str], width: int) -> list[str]:
             f"{len(classes)} constraints for {sum(outputs)} results and {len(packed)} operands", op.loc
         )
     for k, bits in enumerate(classes):
-        machine.values[f"${k}"] = (bits, machine.number(0, bits))
+        machine.values[f"${k}"] = machine.number(0, bits)
     for k, (text, held) in enumerate(zip(packed, _operand_bits(op, pack), strict=True), start=sum(outputs)):
         if held > classes[k]:
             raise UnsupportedTTIR(f"an operand of {held} bits in a register of {classes[k]}", op.loc)
-        machine.values[f"${k}"] = (classes[k], machine.resize(text, held, classes[k]))
+        machine.values[f"${k}"] = Numbers(e, text, f"i{held}", groups).resized(classes[k])
         if k in ties:
             machine.values[f"${ties[k]}"] = machine.values[f"${k}"]
     for statement in assembly.statements:
@@ -126,7 +127,7 @@ def _operand_bits(op: Op, pack: int) -> list[int]:
 
 
 def _bits(e: Emitter, text: str, type_: Type, width: int) -> str:
-    return to_bits(e, text, type_.elem, width) if type_.is_float else text
+    return to_bits(Numbers(e, text, llvm_type(type_), width), type_.elem).text if type_.is_float else text
 
 
 def _shuffled(e: Emitter, first: str, second: str, width: int, lanes: list[int], ty: str) -> str:
@@ -155,24 +156,21 @@ def _pack(e: Emitter, text: str, type_: Type, pack: int, width: int) -> list[str
             lanes = [(group * pack + register * per + k) % width for group in range(groups)]
             piece = text if width == 1 else _shuffled(e, text, text, width, lanes, ty)
             if per > 1:
-                piece = e.cast("zext", vec(groups, ty), piece, wide)
-                shift = ", ".join([f"i{bits * per} {k * bits}"] * groups)
-                piece = e.bin("shl", wide, piece, f"<{shift}>" if groups > 1 else str(k * bits)) if k else piece
+                placed = Numbers(e, piece, ty, groups).resized(bits * per)
+                piece = (placed << k * bits if k else placed).text
             total = e.bin("or", wide, total, piece) if total else piece
         registers.append(total)
     return registers
 
 
-def _unpack(e: Emitter, m: Machine, registers: list[tuple[int, str]], type_: Type, pack: int, width: int) -> str:
+def _unpack(e: Emitter, m: Machine, registers: list[Numbers], type_: Type, pack: int, width: int) -> str:
     """The lanes of a result, from its registers."""
     bits, per = _element_bits(type_), _per_register(type_, pack)
     pieces = []
-    for known, text in registers:
-        if known < bits * per:
-            raise UnsupportedTTIR(f"a result of {bits * per} bits in a register of {known}")
-        for k in range(per):
-            shifted = e.bin("lshr", m.ints(known), text, m.number(k * bits, known)) if k else text
-            pieces.append(m.resize(shifted, known, bits))
+    for known in registers:
+        if known.bits < bits * per:
+            raise UnsupportedTTIR(f"a result of {bits * per} bits in a register of {known.bits}")
+        pieces += [(known >> k * bits if k else known).resized(bits).text for k in range(per)]
     lanes, held, ty = pieces, m.width, f"i{bits}"
     while len(lanes) > 1:  # side by side: all groups of element 0, of element 1, ...
         lanes = [
@@ -183,7 +181,7 @@ def _unpack(e: Emitter, m: Machine, registers: list[tuple[int, str]], type_: Typ
     if pack > 1:
         order = [(at % pack) * m.width + at // pack for at in range(width)]
         text = _shuffled(e, text, text, held, order, ty)
-    return from_bits(e, text, type_.elem, width) if type_.is_float else text
+    return from_bits(Numbers(e, text, ty, width), type_.elem).text if type_.is_float else text
 
 
 # ---- special registers

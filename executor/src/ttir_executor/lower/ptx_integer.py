@@ -8,10 +8,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ttir_executor.lower.elementwise import divide
-from ttir_executor.lower.emit import Emitter, vec
-from ttir_executor.lower.libdevice import byte_perm
-from ttir_executor.lower.rounding import constant, suffix
+from ttir_executor.lower.elementwise import divide, shift
+from ttir_executor.lower.emit import Emitter
+from ttir_executor.lower.libdevice import byte_perm, distance
+from ttir_executor.lower.numbers import Numbers, constant
 from ttir_executor.ttir.ir import UnsupportedTTIR
 from ttir_executor.ttir.ptx import Statement, shown
 
@@ -49,66 +49,20 @@ class Machine:
     """where it stands"""
     special: Callable[[str], str | None]
     """a special register's 64-bit scalar; None for one that is not simulated"""
-    values: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """name -> (bits, LLVM value)"""
+    values: dict[str, Numbers] = field(default_factory=dict)
     statement: Statement | None = None
 
-    # ---- types and constants
-
-    def ints(self, bits: int) -> str:
-        """LLVM type of a register of ``bits``."""
-        return vec(self.width, f"i{bits}")
-
-    @property
-    def floats(self) -> str:
-        """LLVM type of fp32 lanes."""
-        return vec(self.width, "float")
-
-    def lanes(self, ty: str) -> str:
-        """LLVM type of ``float`` or ``double`` lanes."""
-        return vec(self.width, ty)
-
-    @property
-    def flag(self) -> str:
-        """LLVM type of predicates."""
-        return vec(self.width, "i1")
-
-    def number(self, value: int, bits: int) -> str:
+    def number(self, value: int, bits: int) -> Numbers:
         """A constant in every lane."""
-        value &= (1 << bits) - 1
-        if bits == 1:
-            return constant_flag(bool(value), self.width)
-        return constant(value, self.width, f"i{bits}")
-
-    def real(self, value: float, ty: str = "float") -> str:
-        """A floating constant in every lane."""
-        return constant(value, self.width, ty)
+        kind = f"i{bits}"
+        return Numbers(self.e, constant(value & ((1 << bits) - 1), self.width, kind), kind, self.width)
 
     def refuse(self) -> UnsupportedTTIR:
         """The error for what the reader does not know."""
         part = self.statement.text if self.statement is not None else ""
         return UnsupportedTTIR(f"the instruction {shown(part)} of the inline assembly {shown(self.text)}", self.loc)
 
-    # ---- conversions of integers
-
-    def resize(self, value: str, source: int, target: int, *, signed: bool = False) -> str:
-        """Truncate, or extend by zeros or the sign."""
-        if source == target:
-            return value
-        how = "trunc" if target < source else "sext" if signed else "zext"
-        return self.e.cast(how, self.ints(source), value, self.ints(target))
-
-    def select(self, condition: str, yes: str, no: str, ty: str) -> str:
-        """Lanes of one or the other."""
-        return self.e.op(f"select {self.flag} {condition}, {ty} {yes}, {ty} {no}")
-
-    def not_(self, flag: str) -> str:
-        """The other truth values."""
-        return self.e.bin("xor", self.flag, flag, constant_flag(True, self.width))
-
-    # ---- operands
-
-    def read(self, operand: str, kind: str) -> str:
+    def read(self, operand: str, kind: str) -> Numbers:
         """An operand as an integer of the type's width. Raises :class:`UnsupportedTTIR` where it has another width."""
         bits = bits_of(kind)
         negated = operand.startswith("!")
@@ -123,71 +77,61 @@ class Machine:
             found = self.special(name) if name.startswith("%") else None
             if found is None:
                 raise self.refuse()
-            wide = self.e.splat(found, self.width, "i64")
-            return self.resize(wide, 64, bits)
-        if known[0] != bits and (known[0] < bits or self.statement is None or self.statement.name != "cvt"):
+            return Numbers(self.e, self.e.splat(found, self.width, "i64"), "i64", self.width).resized(bits)
+        if known.bits != bits and (known.bits < bits or self.statement is None or self.statement.name != "cvt"):
             raise self.refuse()
-        value = self.resize(known[1], known[0], bits)
-        return self.not_(value) if negated and bits == 1 else value
+        value = known.resized(bits)
+        return ~value if negated and bits == 1 else value
 
-    def _joined(self, operand: str, bits: int) -> str:
-        """``{low, ..., high}`` as one integer."""
+    def inputs(self, s: Statement, kind: str) -> list[Numbers]:
+        """The operands after the first, all of one type."""
+        return [self.read(operand, kind) for operand in s.operands[1:]]
+
+    def _parts(self, operand: str, bits: int) -> tuple[list[str], int]:
+        """The registers of ``{low, ..., high}``, and the bits of each."""
         parts = [part.strip() for part in operand.strip("{} ").split(",")]
         each = bits // max(1, len(parts))
         if each * len(parts) != bits or each < 8:
             raise self.refuse()
+        return parts, each
+
+    def _joined(self, operand: str, bits: int) -> Numbers:
+        """``{low, ..., high}`` as one integer."""
+        parts, each = self._parts(operand, bits)
         total = self.number(0, bits)
         for k, part in enumerate(parts):
-            piece = self.resize(self.read(part, f"b{each}"), each, bits)
-            shifted = self.e.bin("shl", self.ints(bits), piece, self.number(k * each, bits))
-            total = self.e.bin("or", self.ints(bits), total, shifted)
+            total = total | self.read(part, f"b{each}").resized(bits) << k * each
         return total
 
-    def write(self, operand: str, value: str, kind: str) -> None:
+    def write(self, operand: str, value: Numbers, kind: str) -> None:
         """Set a register, or the parts of ``{low, ..., high}``; where a guard is off, it keeps what it had."""
-        bits = bits_of(kind)
         if operand.startswith("{"):
-            parts = [part.strip() for part in operand.strip("{} ").split(",")]
-            each = bits // max(1, len(parts))
-            if each * len(parts) != bits or each < 8:
-                raise self.refuse()
+            parts, each = self._parts(operand, value.bits)
             for k, part in enumerate(parts):
-                shifted = self.e.bin("lshr", self.ints(bits), value, self.number(k * each, bits))
-                self.write(part, self.resize(shifted, bits, each), f"b{each}")
+                self.write(part, (value >> k * each).resized(each), f"b{each}")
             return
         if operand == "_":
             return
         known = self.values.get(operand)
-        if known is None or known[0] < bits:
+        if known is None or known.bits < value.bits:
             raise self.refuse()
-        wide = self.resize(value, bits, known[0], signed=kind.startswith("s"))
-        guard = self.statement.guard if self.statement is not None else ""
-        if guard:
-            condition = self.read(guard, "pred")
-            if self.statement is not None and self.statement.negated:
-                condition = self.not_(condition)
-            wide = self.select(condition, wide, known[1], self.ints(known[0]))
-        self.values[operand] = (known[0], wide)
+        wide = value.resized(known.bits, signed=kind.startswith("s"))
+        if self.statement is not None and self.statement.guard:
+            condition = self.read(self.statement.guard, "pred")
+            wide = (~condition if self.statement.negated else condition).choose(wide, known)
+        self.values[operand] = wide
 
-    def apply(self, s: Statement, kind: str, of: Callable[[list[str], str], str]) -> None:
+    def apply(self, s: Statement, kind: str, of: Callable[[list[Numbers], str], Numbers]) -> None:
         """Apply ``of(bits, type)`` to the operands after the first, for a packed type to both halves; and write it."""
-        values = [self.read(operand, kind) for operand in s.operands[1:]]
+        values = self.inputs(s, kind)
         if not kind.endswith("x2"):
             self.write(s.operands[0], of(values, kind), kind)
             return
         each, total = kind.removesuffix("x2"), self.number(0, 32)
         for k in range(2):
-            shift = self.number(16 * k, 32)
-            parts = [self.resize(self.e.bin("lshr", self.ints(32), v, shift), 32, 16) for v in values]
-            piece = self.e.bin("shl", self.ints(32), self.resize(of(parts, each), 16, 32), shift)
-            total = self.e.bin("or", self.ints(32), total, piece)
+            parts = [(value >> 16 * k).resized(16) for value in values]
+            total = total | of(parts, each).resized(32) << 16 * k
         self.write(s.operands[0], total, kind)
-
-
-def constant_flag(value: bool, width: int) -> str:
-    """The same truth value in every lane."""
-    text = "true" if value else "false"
-    return text if width == 1 else "<" + ", ".join([f"i1 {text}"] * width) + ">"
 
 
 def _literal(text: str, kind: str) -> int | None:
@@ -225,269 +169,183 @@ def need(m: Machine, s: Statement, operands: int, *modifiers: str) -> None:
         raise m.refuse()
 
 
-def _intrinsic(m: Machine, name: str, bits: int, *values: str) -> str:
-    ty = m.ints(bits)
-    return m.e.call(f"llvm.{name}.{suffix(m.width, f'i{bits}')}", ty, *((ty, value) for value in values))
+Rule = Callable[[Machine, Statement, str, list[Numbers]], Numbers]
 
 
-def _mov(m: Machine, s: Statement) -> None:
-    need(m, s, 2)
-    kind = kind_of(m, s)
-    m.write(s.operands[0], m.read(s.operands[1], kind), kind)
+def _of_one_type(operands: int, rule: Rule, *modifiers: str) -> Instruction:
+    """An instruction whose operands and result have one type, which may be packed."""
+
+    def instruction(m: Machine, s: Statement) -> None:
+        need(m, s, operands, *modifiers)
+        m.apply(s, kind_of(m, s), lambda values, kind: rule(m, s, kind, values))
+
+    return instruction
 
 
-_PLAIN = {"and": "and", "or": "or", "xor": "xor"}
+def _sign(kind: str) -> str:
+    return "s" if kind.startswith("s") else "u"
 
 
-def _logic(m: Machine, s: Statement) -> None:
-    need(m, s, 3)
-    kind = kind_of(m, s)
-    a, b = (m.read(operand, kind) for operand in s.operands[1:])
-    m.write(s.operands[0], m.e.bin(_PLAIN[s.name], m.ints(bits_of(kind)), a, b), kind)
+def _complement(m: Machine, s: Statement, kind: str, values: list[Numbers]) -> Numbers:
+    return values[0].equals(0).resized(bits_of(kind)) if s.name == "cnot" else ~values[0]
 
 
-def _not(m: Machine, s: Statement) -> None:
-    need(m, s, 2)
-    kind = kind_of(m, s)
-    bits = bits_of(kind)
-    value = m.read(s.operands[1], kind)
-    if s.name == "cnot":
-        zero = m.e.bin("icmp eq", m.ints(bits), value, m.number(0, bits))
-        m.write(s.operands[0], m.resize(zero, 1, bits), kind)
-    else:
-        m.write(s.operands[0], m.e.bin("xor", m.ints(bits), value, m.number(-1, bits)), kind)
-
-
-def _add(m: Machine, s: Statement) -> None:
-    need(m, s, 3, "sat")
-    kind = kind_of(m, s)
-    if s.has("sat") and kind != "s32":
+def _add(m: Machine, s: Statement, kind: str, values: list[Numbers]) -> Numbers:
+    if not s.has("sat"):
+        return values[0].binary(s.name, values[1])
+    if kind != "s32":
         raise m.refuse()
-
-    def of(values: list[str], each: str) -> str:
-        if s.has("sat"):
-            return _intrinsic(m, f"s{s.name}.sat", 32, *values)
-        return m.e.bin(s.name, m.ints(bits_of(each)), *values)
-
-    m.apply(s, kind, of)
+    return values[0].call(f"s{s.name}.sat", values[1])
 
 
-def _extremum(m: Machine, s: Statement) -> None:
-    need(m, s, 3, "relu")
-    kind = kind_of(m, s)
-
-    def of(values: list[str], each: str) -> str:
-        found = _intrinsic(m, f"{'s' if each.startswith('s') else 'u'}{s.name}", bits_of(each), *values)
-        return _intrinsic(m, "smax", bits_of(each), found, m.number(0, bits_of(each))) if s.has("relu") else found
-
-    if s.has("relu") and not kind.startswith("s"):
+def _extremum(m: Machine, s: Statement, kind: str, values: list[Numbers]) -> Numbers:
+    found = values[0].call(_sign(kind) + s.name, values[1])
+    if s.has("relu") and _sign(kind) != "s":
         raise m.refuse()
-    m.apply(s, kind, of)
+    return found.call("smax", 0) if s.has("relu") else found
 
 
 def _product(m: Machine, s: Statement) -> None:
     """``mul`` and ``mad``: the low or high half of the product, or all of it."""
     adds = s.name == "mad"
     need(m, s, 4 if adds else 3, "lo", "hi", "wide")
-    kind = kind_of(m, s)
-    bits, signed = bits_of(kind), kind.startswith("s")
+    kind = out = kind_of(m, s)
     a, b = (m.read(operand, kind) for operand in s.operands[1:3])
-    wide = m.ints(2 * bits)
-    product = m.e.bin(
-        "mul", wide, m.resize(a, bits, 2 * bits, signed=signed), m.resize(b, bits, 2 * bits, signed=signed)
-    )
-    out = kind
+    bits, signed = a.bits, kind.startswith("s")
     if s.has("wide"):
         if bits > 32:
             raise m.refuse()
         out = f"{kind[0]}{2 * bits}"
-        value = product
+        value = a.resized(2 * bits, signed=signed) * b.resized(2 * bits, signed=signed)
     elif s.has("hi"):
-        value = m.resize(m.e.bin("lshr", wide, product, m.number(bits, 2 * bits)), 2 * bits, bits)
+        value = a.high_product(b, signed=signed)
     elif s.has("lo"):
-        value = m.resize(product, 2 * bits, bits)
+        value = a * b
     else:
         raise m.refuse()
     if adds:
-        value = m.e.bin("add", m.ints(bits_of(out)), value, m.read(s.operands[3], out))
+        value = value + m.read(s.operands[3], out)
     m.write(s.operands[0], value, out)
 
 
-def _division(m: Machine, s: Statement) -> None:
-    need(m, s, 3)
-    kind = kind_of(m, s)
-    name = ("s" if kind.startswith("s") else "u") + s.name
-    values = [m.read(operand, kind) for operand in s.operands[1:]]
-    m.write(s.operands[0], divide(m.e, name, values, f"i{bits_of(kind)}", m.width), kind)
-
-
-def _one_operand(m: Machine, s: Statement) -> None:
-    """``abs neg popc clz brev``."""
+def _count(m: Machine, s: Statement) -> None:
+    """``popc`` and ``clz``."""
     need(m, s, 2)
-    kind = kind_of(m, s)
-    bits = bits_of(kind)
-    value = m.read(s.operands[1], kind)
-    if s.name in ("popc", "clz"):
-        flag = () if s.name == "popc" else (("i1", "false"),)
-        name = f"llvm.{'ctpop' if s.name == 'popc' else 'ctlz'}.{suffix(m.width, f'i{bits}')}"
-        count = m.e.call(name, m.ints(bits), (m.ints(bits), value), *flag)
-        m.write(s.operands[0], m.resize(count, bits, 32), "u32")
-        return
-    if s.name == "brev":
-        m.write(s.operands[0], _intrinsic(m, "bitreverse", bits, value), kind)
-        return
-    negative = m.e.bin("sub", m.ints(bits), m.number(0, bits), value)
-    if s.name == "abs":
-        below = m.e.bin("icmp slt", m.ints(bits), value, m.number(0, bits))
-        negative = m.select(below, negative, value, m.ints(bits))
-    m.write(s.operands[0], negative, kind)
+    (value,) = m.inputs(s, kind_of(m, s))
+    m.write(s.operands[0], value.call("ctpop" if s.name == "popc" else "ctlz").resized(32), "u32")
 
 
 def _shift(m: Machine, s: Statement) -> None:
-    """``shl`` and ``shr``: by 32 bits or more gives 0, or the sign."""
+    """``shl`` and ``shr``: by as many bits as there are or more gives 0, or the sign."""
     need(m, s, 3)
     kind = kind_of(m, s)
-    bits = bits_of(kind)
     value, amount = m.read(s.operands[1], kind), m.read(s.operands[2], "u32")
-    over = m.e.bin("icmp uge", m.ints(32), amount, m.number(bits, 32))
-    bounded = m.resize(m.select(over, m.number(bits - 1, 32), amount, m.ints(32)), 32, bits)
     how = "shl" if s.name == "shl" else "ashr" if kind.startswith("s") else "lshr"
-    shifted = m.e.bin(how, m.ints(bits), value, bounded)
-    if how != "ashr":
-        shifted = m.select(over, m.number(0, bits), shifted, m.ints(bits))
-    m.write(s.operands[0], shifted, kind)
+    m.write(s.operands[0], shift(how, value, amount), kind)
 
 
 def _funnel(m: Machine, s: Statement) -> None:
     """``shf``: 32 bits of {b, a} shifted left or right."""
     need(m, s, 4, "l", "r", "wrap", "clamp")
-    a, b, amount = (m.read(operand, "b32") for operand in s.operands[1:])
-    wide = m.ints(64)
-    both = m.e.bin("shl", wide, m.resize(b, 32, 64), m.number(32, 64))
-    both = m.e.bin("or", wide, both, m.resize(a, 32, 64))
-    if s.has("wrap"):
-        amount = m.e.bin("and", m.ints(32), amount, m.number(31, 32))
-    else:
-        amount = _intrinsic(m, "umin", 32, amount, m.number(32, 32))
-    amount = m.resize(amount, 32, 64)
-    if s.has("l"):
-        both = m.e.bin("lshr", wide, m.e.bin("shl", wide, both, amount), m.number(32, 64))
-    else:
-        both = m.e.bin("lshr", wide, both, amount)
-    m.write(s.operands[0], m.resize(both, 64, 32), "b32")
+    a, b, amount = m.inputs(s, "b32")
+    both = b.resized(64) << 32 | a.resized(64)
+    amount = (amount & 31 if s.has("wrap") else amount.call("umin", 32)).resized(64)
+    both = both << amount >> 32 if s.has("l") else both >> amount
+    m.write(s.operands[0], both.resized(32), "b32")
 
 
 def _lop3(m: Machine, s: Statement) -> None:
     """Any function of three bits, by its table of eight."""
     need(m, s, 5)
-    a, b, c = (m.read(operand, "b32") for operand in s.operands[1:4])
+    values = [m.read(operand, "b32") for operand in s.operands[1:4]]
     try:
         table = int(s.operands[4], 0)
     except ValueError:
         raise m.refuse() from None
-    ty = m.ints(32)
-    inverse = [m.e.bin("xor", ty, value, m.number(-1, 32)) for value in (a, b, c)]
+    inverse = [~value for value in values]
     total = m.number(0, 32)
     for row in range(8):
         if table >> row & 1:
-            x, y, z = ((a, b, c)[k] if row >> (2 - k) & 1 else inverse[k] for k in range(3))
-            total = m.e.bin("or", ty, total, m.e.bin("and", ty, m.e.bin("and", ty, x, y), z))
+            x, y, z = (values[k] if row >> (2 - k) & 1 else inverse[k] for k in range(3))
+            total = total | x & y & z
     m.write(s.operands[0], total, "b32")
-
-
-def _prmt(m: Machine, s: Statement) -> None:
-    need(m, s, 4)
-    values = [m.read(operand, "b32") for operand in s.operands[1:]]
-    m.write(s.operands[0], byte_perm(m.e, values, m.width), "b32")
 
 
 def _field(m: Machine, s: Statement) -> None:
     """``bfe``: bits [start, start + length) of a number, with its sign where it has one."""
     need(m, s, 4)
     kind = kind_of(m, s)
-    bits, signed = bits_of(kind), kind.startswith("s")
+    bits, how = bits_of(kind), "ashr" if kind.startswith("s") else "lshr"
     value = m.read(s.operands[1], kind)
-    start, length = (m.e.bin("and", m.ints(32), m.read(o, "u32"), m.number(255, 32)) for o in s.operands[2:])
+    start, length = ((m.read(o, "u32") & 255).call("umin", bits) for o in s.operands[2:])
     double = 2 * bits  # so that bits beyond the number are its sign, or 0
-    wide = m.resize(value, bits, double, signed=signed)
-    beyond = _intrinsic(m, "umin", 32, start, m.number(bits, 32))
-    wide = m.e.bin("ashr" if signed else "lshr", m.ints(double), wide, m.resize(beyond, 32, double))
-    kept = _intrinsic(m, "umin", 32, length, m.number(bits, 32))
-    away = m.resize(m.e.bin("sub", m.ints(32), m.number(double, 32), kept), 32, double)
-    none = m.e.bin("icmp eq", m.ints(32), kept, m.number(0, 32))
-    away = m.select(none, m.number(0, double), away, m.ints(double))
-    wide = m.e.bin("shl", m.ints(double), wide, away)
-    wide = m.e.bin("ashr" if signed else "lshr", m.ints(double), wide, away)
-    wide = m.select(none, m.number(0, double), wide, m.ints(double))
-    m.write(s.operands[0], m.resize(wide, double, bits), kind)
+    wide = value.resized(double, signed=how == "ashr").binary(how, start.resized(double))
+    away = (double - length).resized(double)
+    none = length.equals(0)
+    away = none.choose(0, away)
+    wide = none.choose(0, (wide << away).binary(how, away))
+    m.write(s.operands[0], wide.resized(bits), kind)
 
 
 def _insert(m: Machine, s: Statement) -> None:
     """``bfi``: the low bits of one number in place of those of another."""
     need(m, s, 5)
     kind = kind_of(m, s)
-    bits = bits_of(kind)
-    ty, double = m.ints(bits), 2 * bits
+    bits, double = bits_of(kind), 2 * bits_of(kind)
     a, b = (m.read(operand, kind) for operand in s.operands[1:3])
-    start, length = (m.e.bin("and", m.ints(32), m.read(o, "u32"), m.number(255, 32)) for o in s.operands[3:])
-    start, length = (_intrinsic(m, "umin", 32, v, m.number(bits, 32)) for v in (start, length))
-    one = m.number(1, double)
-    ones = m.e.bin("sub", m.ints(double), m.e.bin("shl", m.ints(double), one, m.resize(length, 32, double)), one)
-    mask = m.resize(m.e.bin("shl", m.ints(double), ones, m.resize(start, 32, double)), double, bits)
-    moved = m.e.bin("shl", m.ints(double), m.resize(a, bits, double), m.resize(start, 32, double))
-    inside = m.e.bin("and", ty, m.resize(moved, double, bits), mask)
-    outside = m.e.bin("and", ty, b, m.e.bin("xor", ty, mask, m.number(-1, bits)))
-    m.write(s.operands[0], m.e.bin("or", ty, inside, outside), kind)
+    start, length = ((m.read(o, "u32") & 255).call("umin", bits).resized(double) for o in s.operands[3:])
+    ones = (length.number(1) << length) - 1
+    mask = (ones << start).resized(bits)
+    inside = (a.resized(double) << start).resized(bits) & mask
+    m.write(s.operands[0], inside | b & ~mask, kind)
 
 
 def _dot4(m: Machine, s: Statement) -> None:
     """``dp4a``: four products of bytes, added to a number."""
     if len(s.operands) != 4 or len(s.opcode) != 3:
         raise m.refuse()
-    a, b = (m.read(operand, "b32") for operand in s.operands[1:3])
-    total = m.read(s.operands[3], "b32")
+    a, b, total = m.inputs(s, "b32")
     for k in range(4):
-        bytes_ = []
-        for value, kind in zip((a, b), s.opcode[1:], strict=True):
-            part = m.resize(m.e.bin("lshr", m.ints(32), value, m.number(8 * k, 32)), 32, 8)
-            bytes_.append(m.resize(part, 8, 32, signed=kind == "s32"))
-        total = m.e.bin("add", m.ints(32), total, m.e.bin("mul", m.ints(32), *bytes_))
+        x, y = (
+            (value >> 8 * k).resized(8).resized(32, signed=kind == "s32")
+            for value, kind in zip((a, b), s.opcode[1:], strict=True)
+        )
+        total = total + x * y
     m.write(s.operands[0], total, "b32")
-
-
-def _sad(m: Machine, s: Statement) -> None:
-    need(m, s, 4)
-    kind = kind_of(m, s)
-    bits, sign = bits_of(kind), "s" if kind.startswith("s") else "u"
-    a, b, c = (m.read(operand, kind) for operand in s.operands[1:])
-    gap = m.e.bin("sub", m.ints(bits), _intrinsic(m, f"{sign}max", bits, a, b), _intrinsic(m, f"{sign}min", bits, a, b))
-    m.write(s.operands[0], m.e.bin("add", m.ints(bits), gap, c), kind)
 
 
 def _selp(m: Machine, s: Statement) -> None:
     need(m, s, 4)
     kind = kind_of(m, s)
     a, b = (m.read(operand, kind) for operand in s.operands[1:3])
-    m.write(s.operands[0], m.select(m.read(s.operands[3], "pred"), a, b, m.ints(bits_of(kind))), kind)
+    m.write(s.operands[0], m.read(s.operands[3], "pred").choose(a, b), kind)
 
 
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge",
             "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}  # fmt: skip
 
 
-def compare_integers(m: Machine, how: str, a: str, b: str, kind: str) -> str:
+def compare_integers(m: Machine, how: str, a: Numbers, b: Numbers, kind: str) -> Numbers:
     """A predicate of two integers."""
     if how not in _COMPARE:
         raise m.refuse()
     plain = _COMPARE[how]
-    sign = "" if plain in ("eq", "ne") else "s" if kind.startswith("s") else "u"
-    return m.e.bin(f"icmp {sign}{plain}", m.ints(bits_of(kind)), a, b)
+    return a.compare(plain if plain in ("eq", "ne") else _sign(kind) + plain, b)
 
 
 INTEGER: dict[str, Instruction] = {
-    "mov": _mov, "and": _logic, "or": _logic, "xor": _logic, "not": _not, "cnot": _not, "add": _add, "sub": _add,
-    "min": _extremum, "max": _extremum, "mul": _product, "mad": _product, "div": _division, "rem": _division,
-    "abs": _one_operand, "neg": _one_operand, "popc": _one_operand, "clz": _one_operand, "brev": _one_operand,
-    "shl": _shift, "shr": _shift, "shf": _funnel, "lop3": _lop3, "prmt": _prmt, "bfe": _field, "bfi": _insert,
-    "dp4a": _dot4, "sad": _sad, "selp": _selp,
+    "mov": _of_one_type(2, lambda m, s, kind, v: v[0]),
+    **dict.fromkeys(("and", "or", "xor"), _of_one_type(3, lambda m, s, kind, v: v[0].binary(s.name, v[1]))),
+    **dict.fromkeys(("not", "cnot"), _of_one_type(2, _complement)),
+    **dict.fromkeys(("add", "sub"), _of_one_type(3, _add, "sat")),
+    **dict.fromkeys(("min", "max"), _of_one_type(3, _extremum, "relu")),
+    **dict.fromkeys(("div", "rem"), _of_one_type(3, lambda m, s, kind, v: divide(_sign(kind) + s.name, v[0], v[1]))),
+    "abs": _of_one_type(2, lambda m, s, kind, v: abs(v[0])),
+    "neg": _of_one_type(2, lambda m, s, kind, v: -v[0]),
+    "brev": _of_one_type(2, lambda m, s, kind, v: v[0].call("bitreverse")),
+    "sad": _of_one_type(4, lambda m, s, kind, v: distance(v[0], v[1], signed=_sign(kind) == "s") + v[2]),
+    "prmt": _of_one_type(4, lambda m, s, kind, v: byte_perm(v)),
+    **dict.fromkeys(("mul", "mad"), _product), **dict.fromkeys(("popc", "clz"), _count),
+    **dict.fromkeys(("shl", "shr"), _shift), "shf": _funnel, "lop3": _lop3, "bfe": _field, "bfi": _insert,
+    "dp4a": _dot4, "selp": _selp,
 }  # fmt: skip

@@ -2,8 +2,8 @@
 
 import struct
 
-from ttir_executor.lower.emit import Emitter, float_literal, splat_literal, vec
-from ttir_executor.ttir.ir import UnsupportedTTIR
+from ttir_executor.lower.numbers import Numbers
+from ttir_executor.ttir.ir import FLOAT_BITS, UnsupportedTTIR
 
 _FP8 = {
     "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0), "f8E5M2FNUZ": (2, -15, 57344.0),
@@ -12,160 +12,165 @@ _FP8 = {
 """mantissa bits, smallest normal exponent, largest finite value (conversions saturate to it, as cvt.satfinite does)"""
 
 
-def int_vec(width: int, bits: int) -> str:
-    """Vector type of integers."""
-    return vec(width, f"i{bits}")
-
-
-def constant(value: int | float, width: int, ty: str) -> str:
-    """A splat constant of a number."""
-    text = float_literal(float(value), ty) if ty in ("float", "double") else str(value)
-    return splat_literal(text, width, ty)
-
-
-def round_to(e: Emitter, text: str, elem: str, width: int) -> str:
+def round_to(x: Numbers, elem: str) -> Numbers:
     """``float`` lanes rounded to the nearest value of a narrow format."""
     if elem in ("f32", "f64"):
-        return text
+        return x
     if elem == "f16":
-        half = e.cast("fptrunc", vec(width, "float"), text, vec(width, "half"))
-        return e.cast("fpext", vec(width, "half"), half, vec(width, "float"))
+        return x.to("fptrunc", "half").to("fpext", "float")
     if elem == "bf16":
-        return _round_bits(e, text, 16, width)
+        return drop_bits(x, 16)
     if elem == "tf32":
-        return _round_away(e, text, 13, width)
+        return _round_away(x, 13)
     if elem in _FP8:
-        return _round_fp8(e, text, elem, width)
+        return _round_fp8(x, elem)
     raise UnsupportedTTIR(f"the float format {elem}")
 
 
-def _round_bits(e: Emitter, text: str, drop: int, width: int) -> str:
+def drop_bits(x: Numbers, drop: int) -> Numbers:
     """Round to nearest even by dropping ``drop`` mantissa bits; NaN stays NaN."""
-    ft, it = vec(width, "float"), int_vec(width, 32)
-    bits = e.cast("bitcast", ft, text, it)
-    lsb = e.bin("and", it, e.bin("lshr", it, bits, constant(drop, width, "i32")), constant(1, width, "i32"))
-    bias = e.bin("add", it, lsb, constant((1 << (drop - 1)) - 1, width, "i32"))
-    rounded = e.bin("and", it, e.bin("add", it, bits, bias), constant(-(1 << drop), width, "i32"))
-    nan = e.bin("fcmp uno", ft, text, text)
-    quiet = e.bin(
-        "and", it, e.bin("or", it, bits, constant(1 << 22, width, "i32")), constant(-(1 << drop), width, "i32")
-    )
-    chosen = e.op(f"select {vec(width, 'i1')} {nan}, {it} {quiet}, {it} {rounded}")
-    return e.cast("bitcast", it, chosen, ft)
+    bits = x.as_bits_of("i32")
+    bias = (bits >> drop & 1) + ((1 << (drop - 1)) - 1)
+    rounded = bits + bias & -(1 << drop)
+    nan = x.is_nan()
+    return nan.choose((bits | 1 << 22) & -(1 << drop), rounded).as_bits_of("float")
 
 
-def _round_away(e: Emitter, text: str, drop: int, width: int) -> str:
+def _round_away(x: Numbers, drop: int) -> Numbers:
     """Round to nearest by dropping ``drop`` mantissa bits, ties away from zero, as ``cvt.rna`` does."""
-    ft, it = vec(width, "float"), int_vec(width, 32)
-    bits = e.bin("add", it, e.cast("bitcast", ft, text, it), constant(1 << (drop - 1), width, "i32"))
-    rounded = e.cast("bitcast", it, e.bin("and", it, bits, constant(-(1 << drop), width, "i32")), ft)
-    size = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
-    finite = e.bin("fcmp olt", ft, size, constant(float("inf"), width, "float"))
-    return e.op(f"select {vec(width, 'i1')} {finite}, {ft} {rounded}, {ft} {text}")
+    rounded = (x.as_bits_of("i32") + (1 << (drop - 1)) & -(1 << drop)).as_bits_of("float")
+    return (abs(x) < float("inf")).choose(rounded, x)
 
 
-def _round_fp8(e: Emitter, text: str, elem: str, width: int) -> str:
+def _round_fp8(x: Numbers, elem: str) -> Numbers:
     mantissa, emin, largest = _FP8[elem]
-    ft, bt = vec(width, "float"), vec(width, "i1")
-    mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
-    normal = _round_bits(e, mag, 23 - mantissa, width)
-    magic = constant(2.0 ** (emin - mantissa + 23), width, "float")
-    small = e.bin("fsub", ft, e.bin("fadd", ft, mag, magic), magic)
-    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**emin, width, "float"))
-    rounded = e.op(f"select {bt} {is_small}, {ft} {small}, {ft} {normal}")
-    over = e.bin("fcmp ogt", ft, rounded, constant(largest, width, "float"))
-    clamped = e.op(f"select {bt} {over}, {ft} {constant(largest, width, 'float')}, {ft} {rounded}")
-    return e.call(f"llvm.copysign.{suffix(width)}", ft, (ft, clamped), (ft, text))
+    size = abs(x)
+    normal = drop_bits(size, 23 - mantissa)
+    magic = 2.0 ** (emin - mantissa + 23)
+    small = size + magic - magic
+    rounded = (size < 2.0**emin).choose(small, normal)
+    return (rounded > largest).choose(largest, rounded).call("copysign", x)
 
 
-def suffix(width: int, ty: str = "float") -> str:
-    """Intrinsic name suffix of a vector type."""
-    short = {"float": "f32", "double": "f64", "half": "f16"}.get(ty, ty)
-    return short if width == 1 else f"v{width}{short}"
+def narrowed(x: Numbers, elem: str, mode: str = "rn") -> Numbers:
+    """``float`` or ``double`` lanes rounded once to a format: to nearest even, or as ``mode`` says down (``rm``), up
+    (``rp``) or to zero (``rz``)."""
+    near = x
+    if x.ty == "double" and elem != "f64":
+        near = x.to("fptrunc", "float")
+        near = near if elem == "f32" else _to_odd(x, near)
+    near = round_to(near, elem)
+    if mode == "rn" or near is x:
+        return near
+    wide = near if near.ty == x.ty else near.to("fpext", x.ty)
+    bits = to_bits(near, elem)
+    negative = bits < 0
+    if mode == "rz":
+        return from_bits(negative.choose(x > wide, x < wide).choose(bits - 1, bits), elem)
+    wanted, up = (x < wide, 1) if mode == "rm" else (x > wide, -1)
+    return from_bits(wanted.choose(bits + negative.choose(bits.number(up), bits.number(-up)), bits), elem)
 
 
-def to_bits(e: Emitter, text: str, elem: str, width: int) -> str:
+def _to_odd(x: Numbers, near: Numbers) -> Numbers:
+    """``near`` (the float nearest to double ``x``) so changed that rounding it once more gives what ``x`` gives."""
+    wide = near.to("fpext", "double")
+    over = abs(wide) > abs(x)
+    bits = near.as_bits_of("i32")
+    inward = over.choose(bits - 1, bits)
+    return (inward | wide.compare("one", x).to("zext", "i32")).as_bits_of("float")
+
+
+def in_double(name: str, x: list[Numbers], mode: str = "rn") -> Numbers:
+    """``add sub mul fma div sqrt`` of fp32 numbers held as ``double``, to be rounded once more by :func:`narrowed`.
+
+    A double holds their products exactly. A quotient or root that is no fp32 number is further from all of them than
+    fp64's spacing, so that rounding it there first changes nothing.
+    """
+    if name == "sqrt":
+        return x[0].call("sqrt")
+    if name in ("mul", "div"):
+        return x[0].binary(f"f{name}", x[1])
+    a, b = (x[0] * x[1], x[2]) if name == "fma" else x
+    b = -b if name == "sub" else b
+    exact = _sum_to_odd(a, b)
+    if mode != "rm":
+        return exact
+    least = _sign(a).call("minimum", _sign(b))  # what cancels is minus zero then
+    return exact.equals(0.0).choose(exact.call("copysign", least), exact)
+
+
+def _sum_to_odd(a: Numbers, b: Numbers) -> Numbers:
+    """a + b of doubles whose last bit tells whether it is exact, so that a second rounding is right."""
+    total = a + b
+    back = total - a  # Knuth's two-sum
+    error = (a - (total - back)) + (b - back)
+    bits = total.as_bits_of("i64")
+    exact = error.compare("ueq", 0.0)
+    odd = (bits & 1).compare("ne", 0)
+    moved = (error * _sign(total) > 0.0).choose(bits + 1, bits - 1)
+    return (exact | odd).choose(bits, moved).as_bits_of("double")
+
+
+def _sign(x: Numbers) -> Numbers:
+    return x.number(1.0).call("copysign", x)
+
+
+def to_bits(x: Numbers, elem: str) -> Numbers:
     """Memory bits (an integer of the format's width) of register lanes."""
-    if elem == "f64":
-        return e.cast("bitcast", vec(width, "double"), text, int_vec(width, 64))
-    ft, i32 = vec(width, "float"), int_vec(width, 32)
-    if elem == "f32":
-        return e.cast("bitcast", ft, text, i32)
+    if elem in ("f64", "f32"):
+        return x.as_bits_of(f"i{FLOAT_BITS[elem]}")
     if elem in ("f16", "f8E5M2"):
-        half = e.cast("fptrunc", ft, text, vec(width, "half"))
-        bits16 = e.cast("bitcast", vec(width, "half"), half, int_vec(width, 16))
-        if elem == "f16":
-            return bits16
-        top = e.bin("lshr", int_vec(width, 16), bits16, constant(8, width, "i16"))
-        return e.cast("trunc", int_vec(width, 16), top, int_vec(width, 8))
-    bits = e.cast("bitcast", ft, text, i32)
+        half = x.to("fptrunc", "half").as_bits_of("i16")
+        return half if elem == "f16" else (half >> 8).resized(8)
+    bits = x.as_bits_of("i32")
     if elem == "bf16":
-        return e.cast("trunc", i32, e.bin("lshr", i32, bits, constant(16, width, "i32")), int_vec(width, 16))
+        return (bits >> 16).resized(16)
     if elem in _FP8:
-        return _fp8_bits(e, text, bits, elem, width)
+        return _fp8_bits(x, bits, elem)
     raise UnsupportedTTIR(f"the float format {elem}")
 
 
-def _fp8_bits(e: Emitter, text: str, bits: str, elem: str, width: int) -> str:
+def _fp8_bits(x: Numbers, bits: Numbers, elem: str) -> Numbers:
     """Of formats without infinities. Those that end in UZ have one NaN, where others have the negative zero."""
     mantissa, emin, _ = _FP8[elem]
-    ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
-    sign = e.bin("and", i32, e.bin("lshr", i32, bits, constant(24, width, "i32")), constant(128, width, "i32"))
-    mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
-    shifted = e.bin("lshr", i32, e.cast("bitcast", ft, mag, i32), constant(23 - mantissa, width, "i32"))
-    normal = e.bin("sub", i32, shifted, constant((126 + emin) << mantissa, width, "i32"))
-    scaled = e.bin("fmul", ft, mag, constant(2.0 ** (mantissa - emin), width, "float"))
-    small = e.call(f"llvm.fptosi.sat.{suffix(width, 'i32')}.{suffix(width)}", i32, (ft, scaled))
-    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**emin, width, "float"))
-    body = e.op(f"select {bt} {is_small}, {i32} {small}, {i32} {normal}")
-    nan = e.bin("fcmp uno", ft, text, text)
+    sign = bits >> 24 & 128
+    size = abs(x)
+    normal = (size.as_bits_of("i32") >> 23 - mantissa) - ((126 + emin) << mantissa)
+    small = (size * 2.0 ** (mantissa - emin)).to_integer("i32")
+    body = (size < 2.0**emin).choose(small, normal)
+    nan = x.is_nan()
     if elem.endswith("UZ"):
-        zero = e.bin("icmp eq", i32, body, constant(0, width, "i32"))
-        sign = e.op(f"select {bt} {zero}, {i32} {constant(0, width, 'i32')}, {i32} {sign}")
-        whole = e.bin("or", i32, sign, body)
-        whole = e.op(f"select {bt} {nan}, {i32} {constant(128, width, 'i32')}, {i32} {whole}")
+        sign = body.equals(0).choose(0, sign)
+        whole = nan.choose(128, sign | body)
     else:
-        body = e.op(f"select {bt} {nan}, {i32} {constant(127, width, 'i32')}, {i32} {body}")
-        whole = e.bin("or", i32, sign, body)
-    return e.cast("trunc", i32, whole, int_vec(width, 8))
+        whole = sign | nan.choose(127, body)
+    return whole.resized(8)
 
 
-def from_bits(e: Emitter, text: str, elem: str, width: int) -> str:
+def from_bits(x: Numbers, elem: str) -> Numbers:
     """Register lanes of memory bits."""
-    ft, i32 = vec(width, "float"), int_vec(width, 32)
-    if elem == "f64":
-        return e.cast("bitcast", int_vec(width, 64), text, vec(width, "double"))
-    if elem == "f32":
-        return e.cast("bitcast", i32, text, ft)
+    if elem in ("f64", "f32"):
+        return x.as_bits_of("double" if elem == "f64" else "float")
     if elem == "f8E5M2":
-        wide = e.cast("zext", int_vec(width, 8), text, int_vec(width, 16))
-        text = e.bin("shl", int_vec(width, 16), wide, constant(8, width, "i16"))
+        x = x.resized(16) << 8
     if elem in ("f16", "f8E5M2"):
-        half = e.cast("bitcast", int_vec(width, 16), text, vec(width, "half"))
-        return e.cast("fpext", vec(width, "half"), half, ft)
+        return x.as_bits_of("half").to("fpext", "float")
     if elem == "bf16":
-        wide = e.cast("zext", int_vec(width, 16), text, i32)
-        return e.cast("bitcast", i32, e.bin("shl", i32, wide, constant(16, width, "i32")), ft)
+        return (x.resized(32) << 16).as_bits_of("float")
     if elem in _FP8:
-        return _from_fp8(e, text, elem, width)
+        return _from_fp8(x.resized(32), elem)
     raise UnsupportedTTIR(f"the float format {elem}")
 
 
-def _from_fp8(e: Emitter, text: str, elem: str, width: int) -> str:
+def _from_fp8(bits: Numbers, elem: str) -> Numbers:
     mantissa, emin, _ = _FP8[elem]
-    ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
-    bits = e.cast("zext", int_vec(width, 8), text, i32)
-    low = e.bin("and", i32, bits, constant(127, width, "i32"))
-    shifted = e.bin("shl", i32, low, constant(23 - mantissa, width, "i32"))
-    normal = e.cast("bitcast", i32, e.bin("add", i32, shifted, constant((126 + emin) << 23, width, "i32")), ft)
-    small = e.bin("fmul", ft, e.cast("uitofp", i32, low, ft), constant(2.0 ** (emin - mantissa), width, "float"))
-    is_small = e.bin("icmp ult", i32, low, constant(1 << mantissa, width, "i32"))
-    value = e.op(f"select {bt} {is_small}, {ft} {small}, {ft} {normal}")
-    pattern, code = (bits, 128) if elem.endswith("UZ") else (low, 127)
-    nan = e.bin("icmp eq", i32, pattern, constant(code, width, "i32"))
-    value = e.op(f"select {bt} {nan}, {ft} {constant(float('nan'), width, 'float')}, {ft} {value}")
-    negative = e.bin("icmp ugt", i32, bits, constant(127, width, "i32"))
-    return e.op(f"select {bt} {negative}, {ft} {e.op(f'fneg {ft} {value}')}, {ft} {value}")
+    low = bits & 127
+    normal = ((low << 23 - mantissa) + ((126 + emin) << 23)).as_bits_of("float")
+    small = low.to("uitofp", "float") * 2.0 ** (emin - mantissa)
+    value = low.compare("ult", 1 << mantissa).choose(small, normal)
+    nan = bits.equals(128) if elem.endswith("UZ") else low.equals(127)
+    value = nan.choose(float("nan"), value)
+    return bits.compare("ugt", 127).choose(-value, value)
 
 
 def round_constant(value: float, elem: str) -> float:

@@ -7,7 +7,8 @@ number: then it is taken not to wrap around within a strip (Triton's own axis an
 
 from dataclasses import dataclass
 
-from ttir_executor.lower.emit import Emitter, is_literal, splat_literal, vec
+from ttir_executor.lower.emit import Emitter, is_literal, vec
+from ttir_executor.lower.numbers import Numbers
 from ttir_executor.ttir.ir import Type
 
 
@@ -118,6 +119,16 @@ def to_vec(e: Emitter, value: Strip, width: int) -> str:
     return e.bin("add", vt, e.splat(value.base, width, value.ty), offsets)
 
 
+def numbers_of(e: Emitter, value: Strip, width: int) -> Numbers:
+    """The value as numbers to calculate with."""
+    return Numbers(e, to_vec(e, value, width), value.ty, width)
+
+
+def strip_of(x: Numbers) -> Strip:
+    """The value of a strip, as calculated."""
+    return Uni(x.text, x.ty) if x.width == 1 else Vec(x.text, x.ty)
+
+
 def add(e: Emitter, a: Strip, b: Strip, width: int, op: str = "add") -> Strip:
     """``a + b`` (or ``a - b``) of one integer type, linear where both are."""
     if isinstance(a, Uni) and isinstance(b, Uni):
@@ -195,10 +206,6 @@ def shift_and_mask(e: Emitter, a: Strip, shift: int, mask: int | None, width: in
         return Uni(value if mask is None else scalar_int(e, "and", "i32", value, str(mask)), "i32")
     if shift == 0 and mask is None:
         return a
-    vt = vec(width, "i32")
-    text = to_vec(e, a, width)
-    if shift:
-        text = e.bin("lshr", vt, text, splat_literal(str(shift), width, "i32"))
-    if mask is not None:
-        text = e.bin("and", vt, text, splat_literal(str(mask), width, "i32"))
-    return Vec(text, "i32")
+    found = numbers_of(e, a, width)
+    found = found >> shift if shift else found
+    return Vec((found if mask is None else found & mask).text, "i32")
