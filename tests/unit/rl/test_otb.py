@@ -147,26 +147,6 @@ def test_tokens_without_energy_have_no_baseline():
     assert got[:, 0].tolist() == [6.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-@given(st.integers(0, 2**16), st.integers(1, 60))
-@settings(max_examples=25, deadline=None)
-def test_sum_pi_squared_does_not_depend_on_the_chunk(temperature, seed, chunk):
-    logits = 4 * torch.randn(3, 4, 50, generator=torch.Generator().manual_seed(seed))
-    exact = (logits.double() / temperature).softmax(-1).square().sum(-1)
-    got = otb.sum_pi_squared(logits, temperature=temperature, chunk=chunk)
-    assert torch.allclose(got.double(), exact, rtol=1e-5)
-    log_form = torch.logsumexp(2 * logits / temperature, -1) - 2 * torch.logsumexp(logits / temperature, -1)
-    assert torch.allclose(got, log_form.exp(), rtol=1e-4)
-
-
-def test_sum_pi_squared_takes_bf16_and_leaves_its_input_alone():
-    logits = torch.randn(2, 100).bfloat16()
-    before = logits.clone()
-    got = otb.sum_pi_squared(logits, chunk=7)
-    assert got.dtype == torch.float32 and torch.equal(logits, before)
-    assert torch.allclose(got, logits.float().softmax(-1).square().sum(-1), rtol=1e-5)
-
-
 @given(st.integers(0, 2**16), st.integers(2, 30))
 @settings(max_examples=25, deadline=None)
 def test_the_energy_is_the_squared_norm_of_the_logit_gradient(seed, vocabulary):
@@ -187,9 +167,10 @@ def test_the_energy_does_not_cancel_where_a_token_is_nearly_certain(others):
         exact[0] = gap
         true = float(1 - exact.softmax(0)[0]) ** 2 + float(exact.softmax(0)[1:].square().sum())
         logits = exact.float()
-        got = otb.token_energy(logits.log_softmax(0)[0], otb.sum_pi_squared(logits))
+        square = logits.softmax(0).square().sum()
+        got = otb.token_energy(logits.log_softmax(0)[0], square)
         assert true / 2.5 <= float(got) <= 2.5 * true, "the others' squares are at most their sum's square"
-        assert float(otb.token_energy(logits.log_softmax(0)[1], otb.sum_pi_squared(logits))) <= 2
+        assert float(otb.token_energy(logits.log_softmax(0)[1], square)) <= 2
 
 
 def test_energy_runs_over_turns_and_skips_what_the_environment_wrote():
@@ -245,5 +226,3 @@ def test_errors_name_the_cause():
         otb.realized_energy(weights, mask, kind="sum")
     with pytest.raises(ValueError, match="both"):
         otb.realized_energy(weights, mask, trajectory_B=group)
-    with pytest.raises(ValueError, match="temperature"):
-        otb.sum_pi_squared(returns, temperature=0)

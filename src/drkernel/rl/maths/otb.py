@@ -41,24 +41,6 @@ Energy = Literal["cumulative", "token", "uniform"]
 _COLUMNS = 256  # tokens per block: bounds the float64 temporaries to a few times B x 256
 
 
-@torch.no_grad()
-def sum_pi_squared(logits: Tensor, *, temperature: float = 1.0, chunk: int = 8192) -> Tensor:
-    """Return Σ_v softmax(logits / temperature)_v², float32 [...], for logits [..., V] of any floating dtype.
-
-    Walks over the vocabulary in pieces of ``chunk`` with three numbers per position, so no second tensor of the logits'
-    size is allocated. Equals exp(logsumexp(2z) − 2 logsumexp(z)).
-    """
-    if not temperature > 0:
-        raise ValueError(f"temperature must be > 0, got {temperature}")
-    top = logits.amax(dim=-1, keepdim=True).float()
-    mass, square = torch.zeros_like(top[..., 0]), torch.zeros_like(top[..., 0])
-    for piece in logits.split(chunk, dim=-1):
-        share = torch.sub(piece, top).div_(temperature).exp_()
-        mass += share.sum(dim=-1)
-        square += torch.linalg.vecdot(share, share)
-    return square / mass.square()
-
-
 def token_energy(logprobs: Tensor, sum_pi_squared: Tensor) -> Tensor:
     """w = 1 − 2π(y) + Σπ² (any shape): the squared norm of d log π(y) / d logits; in [0, 2].
 
