@@ -7,7 +7,6 @@ Each kind of fault is a change of the syntax tree of Triton functions, made at o
 a hash. KernelBench's rule: five draws of the inputs, ``allclose`` at 1e-2. A mutant that does not compile is left out.
 """
 
-import argparse
 import ast
 import copy
 import csv
@@ -30,7 +29,7 @@ from drkernel.gym.judge.own_sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.protocol import SessionError
-from surveys import write_table
+from surveys import parser_of, write_table
 
 DRAWS = 5
 SETTINGS = {
@@ -350,28 +349,7 @@ def graded(entry: Entry, kind: str, line: int, source: str, honest: list[object]
     )  # fmt: skip
 
 
-# ---- the page
-
-PAGE = """# Faults injected into honest kernels
-
-Which faults does a checker of kernels miss? **{headline}**
-Outside of the tasks that were written to hide faults in a tolerance (`exact_*`), its rule misses {others}.
-
-`python benchmarks/checker_mutations.py --rows ROWS --page docs/results/checker_mutations.md`: {kinds} kinds of faults,
-as changes of the syntax tree of Triton functions, in {kernels} honest kernels of the corpus (`tests/corpus/honest`);
-one place a kind and kernel, chosen by a hash. KernelBench's rule: five draws of the inputs, `allclose` at 1e-2, on the
-simulated GPU, which also stops at illegal addresses. *Numeric*: this project's checked calls at the declared precision.
-*Exact*: with [exact verification](../exact.md).
-
-Left out of the table: mutants that are no fault at these sizes (proved equal in every element, or the honest kernel's
-answers bit by bit), and those that round and change nothing else. Columns count the faults that are missed.
-
-{table}
-
-{missed}
-
-{link}
-"""
+# ---- the tables
 
 
 def kind_of(row: Row) -> str:
@@ -385,8 +363,8 @@ def kind_of(row: Row) -> str:
     return "precision" if row.fault in PRECISION else "fault"
 
 
-def page(rows: list[Row], path: Path) -> str:
-    """The text of the page."""
+def write(rows: list[Row], path: Path) -> None:
+    """The tables beside the page; its figures are printed."""
     lines, totals = [["fault", "faults", "KernelBench", "numeric", "exact"]], Counter[str]()
     for fault in (*KINDS, "all"):
         some = [row for row in rows if fault in (row.fault, "all") and kind_of(row) != "stillborn"]
@@ -402,43 +380,27 @@ def page(rows: list[Row], path: Path) -> str:
         lines.append([fault, *map(str, shown)])
     open_ = [row for row in rows if kind_of(row) == "fault" and row.numeric == "correct" and row.exact != "differs"]
     said = [f"- {row.kernel}, line {row.line}, {row.fault}: {row.exact or 'not compared'}, {row.why}" for row in open_]
-    count = totals["faults"]
-    headline = (
-        f"Of {count} faults KernelBench's rule misses {totals['kernelbench']} ({totals['kernelbench'] / count:.1%}),\n"
-        f"the numeric checks {totals['numeric']}, with exact verification {totals['exact']}."
-    )
-    missed = (
-        "\n".join(["Missed with exact verification:", "", *said]) if said else "None is missed with exact verification."
-    )
-    table = [[field.name for field in fields(Row)], *([str(one) for one in astuple(row)] for row in rows)]
-    link = write_table(path.with_suffix(".csv"), table)
-    kernels = len({row.kernel for row in rows})
     usual = [row for row in rows if kind_of(row) == "fault" and not row.kernel.startswith("exact_")]
-    others = f"{sum(row.kernelbench == 'missed' for row in usual)} of {len(usual)}"
-    return PAGE.format(
-        headline=headline,
-        others=others,
-        kinds=len(KINDS),
-        kernels=kernels,
-        table=write_table(path.with_name(f"{path.stem}_kinds.csv"), lines),
-        missed=missed,
-        link=link,
-    )
+    others = f"{sum(row.kernelbench == 'missed' for row in usual)} of {len(usual)} outside of exact_*"
+    print(dict(totals), others, *said, sep="\n")
+    table = [[field.name for field in fields(Row)], *([str(one) for one in astuple(row)] for row in rows)]
+    write_table(path.with_suffix(".csv"), table)
+    write_table(path.with_name(f"{path.stem}_kinds.csv"), lines)
 
 
 def main() -> None:
-    """Grade what is not in the rows yet; write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Grade what is not in the rows yet; write the tables."""
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True, help="CSV file of the rows, continued")
     parser.add_argument("--kernels", type=int, default=60)
-    parser.add_argument("--page", type=Path, help="page to write from the rows, instead of grading")
+    parser.add_argument("--page", type=Path, help="write the tables of the rows beside this page, instead of grading")
     given = parser.parse_args()
     rows = []
     if given.rows.exists():
         with given.rows.open(newline="") as file:
             rows = [Row(**{**row, "line": int(row["line"])}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
     if given.page:
-        given.page.write_text(page(rows, given.page), encoding="utf-8")
+        write(rows, given.page)
         return
     torch.set_num_threads(1)
     known = {(row.kernel, row.fault) for row in rows}

@@ -41,20 +41,6 @@ SECONDS = 20.0
 HALF = torch.float16
 TUNED = ("mlp (tensor descriptors)",)
 """left out: a tuner's trials, all of which would be evaluated"""
-PAGE = """# Public kernels in exact arithmetic
-
-Are kernels that others wrote and use the functions that they stand for? **{headline}**
-
-`python benchmarks/exact_public.py DIR --page docs/results/exact_public.md`: the forward kernels of liger-kernel and of
-files of [TritonBench-G](https://github.com/thunlp/TritonBench) (`DIR`: a clone), each against a few lines of PyTorch
-([exact.md](../exact.md)). *Open* names the operator that ended it. Precision is not looked at.
-
-{link}
-
-| left open by | kernels |
-|---|--:|
-{reasons}
-"""
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
@@ -205,14 +191,14 @@ def _output(engine: DeviceEngine, tensor: torch.Tensor) -> Output:
 
 
 def main() -> None:
-    """Print the table, and write the page."""
+    """Print the table."""
     import tempfile
 
     global work
     parser = parser_of(__doc__)
     parser.add_argument("folder", nargs="?", type=clone_with("data/TritonBench_G_v1"), help="a clone of TritonBench")
     parser.add_argument("--only", default="", help="part of a case's name")
-    parser.add_argument("--page", type=Path, help="page to write, with its CSV file beside it")
+    parser.add_argument("--page", type=Path, help="write the CSV file beside this page")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[Sequence[str]] = []
@@ -226,10 +212,9 @@ def main() -> None:
     print(headline)
     if given.page:
         head = ["kernel", "outcome", "elements", "why", "seconds"]
-        link = write_table(given.page.with_suffix(".csv"), [head, *map(list, rows)])
-        reasons = Counter(row[3] for row in rows if row[1] == "open").most_common()
-        lines = "\n".join(f"| {why} | {count} |" for why, count in reasons)
-        given.page.write_text(PAGE.format(headline=headline, link=link, reasons=lines), encoding="utf-8")
+        write_table(given.page.with_suffix(".csv"), [head, *map(list, rows)])
+    for why, count in Counter(row[3] for row in rows if row[1] == "open").most_common():
+        print(count, why)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/extrapolation.py                        # prints the table
     python benchmarks/extrapolation.py --only causal_attention split_k
-    python benchmarks/extrapolation.py --out docs/results/extrapolation.md
+    python benchmarks/extrapolation.py --out docs/results/extrapolation.csv
 
 Every kernel (``benchmarks/extrapolation_kernels/``) runs at a size that can still be executed: on a simulated GPU with
 data, on one without (as the judge times published sizes), and on one without that may run only a small sample of the
@@ -11,12 +11,10 @@ device time against the executed one. The speed ratio is wall time of the execut
 both with compiled kernels.
 """
 
-import platform
 import statistics
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from drkernel.sim.context import device
@@ -111,29 +109,11 @@ def summary(rows: list[Row]) -> list[str]:
     return lines
 
 
-def report(rows: list[Row], command: str, gpu: str, out: Path) -> str:
-    """The page; writes its table beside it."""
-    near, very_near = (sum(max(row.errors) <= share for row in rows) for share in (WITHIN, USUALLY))
-    return f"""# Time without data against time with data
-
-Is the modelled time of a run without data that of a run that executes everything? **Within {WITHIN:.0%} for {near} of
-{len(rows)} kernels, within {USUALLY:.0%} for {very_near}.**
-
-`{command}`, {datetime.now(UTC).date().isoformat()}, {platform.machine()}, simulated {gpu}. Every kernel of
-`benchmarks/extrapolation_kernels/` runs with data, without, and without on a small sample of its programs, as at sizes
-hundreds of times as large. The speed ratio is wall time with data over wall time without, both with compiled kernels.
-
-{chr(10).join(summary(rows))}
-
-{write_table(out.with_suffix(".csv"), cells(table(rows)))}
-"""
-
-
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", help="names of kernels")
     parser.add_argument("--gpu", default="h100")
-    parser.add_argument("--out", type=Path, help="write the table here too")
+    parser.add_argument("--out", type=Path, help="write the table to this file")
     options = parser.parse_args()
     rows = []
     for case in cases():
@@ -142,9 +122,7 @@ def main() -> int:
             print(table(rows)[-1], flush=True)
     print("\n".join(summary(rows)))
     if options.out:
-        options.out.write_text(
-            report(rows, "python benchmarks/" + " ".join(["extrapolation.py", *sys.argv[1:]]), options.gpu, options.out)
-        )
+        write_table(options.out, cells(table(rows)))
     return 0 if all(max(row.errors) <= WITHIN for row in rows) else 1
 
 

@@ -27,32 +27,10 @@ from drkernel.gym.judge.modelled_timing import speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Row, export, published, replay
-from surveys import clone_with, kept_rows, markdown, parser_of, spearman, write_table
+from surveys import AGREEMENT, agreement, clone_with, kept_rows, markdown, parser_of, write_table
 
 FIT_ON = "h100"
 """the only card whose rows may be looked at when a constant of the model is chosen"""
-NOTES = """\
-Rows run on a device without data; what goes by data runs again with it where it fits (`--memory`, `--limit`). Aims on
-H100, all modes: Spearman 0.85, median error 0.15, "at least 1.2 times" right in 93%, 80% of the rows below it
-recognised; on held-out cards 0.80, 0.25, 90%.
-
-**Forward** is what a verdict's time is. **Backward and full** pass through `autograd.Function`, whose Python costs 75
-to 300 µs on the hosts of these rows; the model has 45, so short device work is modelled too fast on both sides. Most
-wrong answers to "at least 1.2 times" are these.
-
-**What does not agree.** JSD with a block of 16,384 at four warps (H100 PCIe) spills five to nine times more than
-estimated. PyTorch's group norm is 1.6 times slower than modelled on B200, Liger's forward 1.7 times faster.
-Eager masks by thousands of slice assignments (neighbourhood attention, forward) are modelled 1.8 times too slow; its
-backward passes, too fast on both sides, are half of the wrong answers to "at least 1.2 times".
-
-**The held-out cards miss their aims.** Their rows time hosts: on the A100 "full" takes Liger 0.28 to 0.29 ms for
-three kernels and for eight times the work. The B200 has rows of group norm alone; its host launches in 50 µs where
-the model has 80. H100 PCIe has JSD's spills. The A100's cross entropy is not explained. Nothing is fitted to these: a
-host is no property of a card.
-
-**What is not run.** Several GPUs, `megatron-core`, losses that Liger compiles with `torch.compile`, most mixtures of
-experts, calls of more than 50,000 commands; two thirds of the A100's rows and the GeForce cards.
-"""
 WORTH = 1.2
 """the speedup whose recognition is counted"""
 
@@ -85,11 +63,6 @@ class Ratio:
     @property
     def modelled(self) -> float:
         return self.baseline.seconds / self.kernel.seconds
-
-    @property
-    def error(self) -> float:
-        """log(model / measured)"""
-        return math.log(self.modelled / self.measured)
 
     @property
     def inside(self) -> bool:
@@ -180,24 +153,15 @@ def run_group(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit
 
 def time_line(items: list[Timed]) -> list[str]:
     """Rows, rank correlation, median |log|, 90th percentile, bias."""
-    errors = sorted(item.error for item in items)
-    sizes = sorted(abs(error) for error in errors)
-    rank = spearman([item.row.seconds for item in items], [item.seconds for item in items])
-    return [
-        str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
-        f"×{math.exp(median(errors)):.2f}",
-    ]  # fmt: skip
+    return agreement([item.row.seconds for item in items], [item.seconds for item in items])
 
 
 def ratio_line(items: list[Ratio]) -> list[str]:
     """As :func:`time_line` for speedups, and how often "faster than 1.2 times" is right."""
-    sizes = sorted(abs(item.error) for item in items)
-    rank = spearman([item.measured for item in items], [item.modelled for item in items])
     right = [(item.measured >= WORTH) == (item.modelled >= WORTH) for item in items]
     below = [item.modelled < WORTH for item in items if item.measured < WORTH]
     return [
-        str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
-        f"×{math.exp(median(item.error for item in items)):.2f}",
+        *agreement([item.measured for item in items], [item.modelled for item in items]),
         f"{sum(right) / len(right):.0%}", f"{sum(below)}/{len(below)}",
         f"{sum(item.inside for item in items) / len(items):.0%}",
     ]  # fmt: skip
@@ -219,18 +183,8 @@ def ratios(items: Iterable[Timed]) -> list[Ratio]:
 # ---- report
 
 Table = tuple[str, list[str], list[list[str]]]
-TIME_HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias"]
-RATIO_HEAD = [
-    "",
-    "rows",
-    "Spearman",
-    "median error (log)",
-    "p90",
-    "bias",
-    "≥ 1.2 right",
-    "below 1.2 recognised",
-    "in the 90% interval",
-]
+TIME_HEAD = ["", *AGREEMENT]
+RATIO_HEAD = [*TIME_HEAD, "≥ 1.2 right", "below 1.2 recognised", "in the 90% interval"]
 SIZES: list[tuple[str, Callable[[float], bool]]] = [
     ("", lambda t: True),
     (", ≥ 0.5 ms", lambda t: t >= 0.5e-3),
@@ -308,20 +262,13 @@ def report(found: list[Table], rows: list[Row], answers: dict[str, dict]) -> str
     return "\n".join(parts) + "\n"
 
 
-def page(found: list[Table], items: list[Timed], rows: list[Row], out: Path) -> str:
-    """The page, with the tables of speedups over all modes; all tables go beside it."""
+def write(found: list[Table], page: Path) -> None:
+    """All tables beside the page, and those by card in a file of their own."""
     head = ["card", "table", "what", *RATIO_HEAD[1:]]
-    table = [[*title.split(": "), *line] for title, _, lines in found for line in lines]
-    chosen = [line for line in table if line[2] in ("Triton, forward", "eager, forward", "speedup, all modes")]
-    full, chosen = ([[*line, *[""] * (len(head) - len(line))] for line in some] for some in (table, chosen))
-    summary = "\n".join(markdown([head, *chosen], len(head) - 3))
-    return (
-        "# The model against Liger-Kernel's measured times\n\nAre modelled speedups those that Liger-Kernel measured? "
-        f"**See *speedup, all modes*: constants were chosen on {FIT_ON}, the other cards are held out.**\n\n"
-        f"`python benchmarks/model_vs_liger.py DIR`, {time.strftime('%Y-%m-%d')}. {len(items)} of {len(rows)} rows, "
-        f"each by the script and the kernels of the git revision that published it.\n\n{summary}\n\n{NOTES}\n"
-        f"By operator, mode and size of time:\n\n{write_table(out.with_suffix('.csv'), [head, *full])}\n"
-    )
+    full = [[*title.split(": "), *line] + [""] * (len(RATIO_HEAD) - len(line)) for title, _, ls in found for line in ls]
+    cards = [line for line in full if line[2] in ("Triton, forward", "eager, forward", "speedup, all modes")]
+    for name, table in (("", full), ("_cards", cards)):
+        write_table(page.with_name(f"{page.stem}{name}.csv"), [head, *table])
 
 
 def main() -> None:
@@ -333,7 +280,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a row may run here")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--retry", action="store_true", help="run again what failed before")
-    parser.add_argument("--page", type=Path, help="write the tables to this file")
+    parser.add_argument("--page", type=Path, help="write the tables beside this page")
     parser.add_argument("--rows", action="store_true", help="print every row")
     options = parser.parse_args()
     card, _, kernel = options.only.partition("/")
@@ -356,7 +303,7 @@ def main() -> None:
     found = all_tables(items)
     print(report(found, rows, answers))
     if options.page:
-        options.page.write_text(page(found, items, rows, options.page))
+        write(found, options.page)
 
 
 if __name__ == "__main__":

@@ -30,17 +30,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from drkernel.gym.judge.modelled_timing import log_error
+from drkernel.gym.judge.modelled_timing import log_error, speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Recorder, dependences, replay
-from surveys import clone_with, forked, keep_row, kept_rows, markdown, parser_of, quantile, spearman, write_table
+from surveys import AGREEMENT, agreement, clone_with, forked, keep_row, kept_rows, markdown, parser_of, write_table
 
 CARD = "a100"
 MOST_BYTES = 12 << 30
 """address space of a process that runs one file"""
 SIDES = {"G": "Triton", "T": "PyTorch"}
 PACKAGES = {"G": "TritonBench_v1", "T": "TorchBench_v1"}
+ALIKE = {
+    "add": "add_example vector_addition vector_addition_custom", "cos": "sin_kernel sin_computation",
+    "relu": "relu_triton_kernel", "argmax": "triton_argmax",
+    "matmul": "matmul_triton2 matmul_triton_autotune triton_matmul matmul_persistent_triton streamk_matmul",
+}  # fmt: skip
+"""files of PyTorch's side, and those of Triton's that do as much with the same inputs"""
 TESTS = "#" * 100
 """begins the line below which a file has its own tests"""
 
@@ -224,22 +230,38 @@ def regime(row: Row) -> str:
 
 def line(name: str, rows: list[Row]) -> list[str]:
     """One row of a table."""
-    errors = [row.error for row in rows]
     files: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         files[row.file].append(row.error)
     close = sum(abs(median(some)) <= math.log(1.25) for some in files.values())
     inside = sum(abs(row.error) <= log_error(row.priced[1]) for row in rows)
-    pairs = [row.priced[0] for row in rows], [row.measured for row in rows]
-    rank = spearman(*pairs)
-    sizes = list(map(abs, errors))
-    return [
-        name, f"{len(rows)}", f"{rank:.3f}", f"{median(sizes):.3f}", f"{quantile(sizes, 0.9):.2f}",
-        f"×{math.exp(median(errors)):.2f}", f"{inside / len(rows):.0%}", f"{close}/{len(files)}",
-    ]  # fmt: skip
+    both = agreement([row.measured for row in rows], [row.priced[0] for row in rows])
+    return [name, *both, f"{inside / len(rows):.0%}", f"{close}/{len(files)}"]
 
 
-HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias", "in the 90% interval", "files within 25%"]
+def speedups(rows: list[Row]) -> list[list[str]]:
+    """Triton over PyTorch, by operator, where both sides have the same inputs."""
+    theirs = {(row.file, row.size): row for row in rows if row.side == "T"}
+    groups: dict[str, list[tuple[float, float, bool]]] = {"all": []}
+    for row in rows:
+        for name, files in ALIKE.items():
+            other = theirs.get((name, row.size))
+            if row.side == "G" and row.file in files.split() and other is not None:
+                measured, ratio = other.measured / row.measured, other.priced[0] / row.priced[0]
+                found = speedup_of(other.priced[1], row.priced[1])
+                inside = found is not None and found.low <= measured <= found.high
+                for group in ("all", name):
+                    groups.setdefault(group, []).append((measured, ratio, inside))
+    table = [["speedup over PyTorch", *AGREEMENT, "in the 90% interval", "faster or slower: right"]]
+    for name, of in groups.items():
+        if len(of) > 2:
+            measured, ratios, inside = zip(*of, strict=True)
+            right = sum((a > 1) == (b > 1) for a, b, _ in of) / len(of)
+            table.append([name, *agreement(measured, ratios), f"{sum(inside) / len(of):.0%}", f"{right:.0%}"])
+    return table
+
+
+HEAD = ["", *AGREEMENT, "in the 90% interval", "files within 25%"]
 FAR = ["file", "modelled / measured", "rows", "first row, measured", "last row, measured", "bound by"]
 
 
@@ -290,9 +312,9 @@ def main() -> None:
         for row in rows:
             print(f"{row.side}/{row.file} {row.size[:80]}: {row.measured * 1e6:.2f} µs measured, "
                   f"{row.priced[0] * 1e6:.2f} modelled, ×{math.exp(row.error):.2f}, {regime(row)}")  # fmt: skip
-    tables = report(rows, options.worst)
-    print(*markdown(tables[0], 7), "", *markdown(tables[1]), sep="\n")
-    for name, table in zip(("", "_worst"), tables if options.page else (), strict=False):
+    tables = *report(rows, options.worst), speedups(rows)
+    print(*markdown(tables[0], 7), "", *markdown(tables[1]), "", *markdown(tables[2], 7), sep="\n")
+    for name, table in zip(("", "_worst", "_speedups"), tables if options.page else (), strict=False):
         write_table(options.page.with_name(f"{options.page.stem}{name}.csv"), table)
 
 

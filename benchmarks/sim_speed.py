@@ -2,7 +2,7 @@
 
     python benchmarks/sim_speed.py                  # prints the table
     python benchmarks/sim_speed.py --only softmax --no-interpreter
-    python benchmarks/sim_speed.py --out docs/results/sim_speed.md
+    python benchmarks/sim_speed.py --out docs/results/sim_speed.csv
 
 Each of ours and the interpreter runs in a process of its own (``TRITON_INTERPRET`` is read at import). ``run`` is the
 best of several launches with native code built and sanitizers off, ``checked`` the same with every sanitizer on,
@@ -27,13 +27,6 @@ import triton.language as tl
 
 from extrapolation_kernels.rows import gelu_kernel, layer_norm_kernel, softmax_kernel
 from surveys import cells, parser_of, write_table
-
-HEADING = """# The executor against Triton's interpreter and PyTorch eager
-
-How fast are Triton kernels on the CPU? **See the last two columns: times of the interpreter over ours, and ours over
-PyTorch eager's.**
-
-`python benchmarks/sim_speed.py --out docs/results/sim_speed.md`"""
 
 
 @triton.jit
@@ -230,7 +223,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--no-interpreter", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="CSV file to write")
     parser.add_argument("--child", choices=("ours", "interpreter"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -254,8 +247,7 @@ def main() -> None:
         lines.append(row(workload, found))
         print(lines[-1], flush=True)
     if options.out is not None:
-        link = write_table(options.out.with_suffix(".csv"), cells(lines[2:]))
-        options.out.write_text(f"{HEADING}\n\n{lines[0]}\n\n{link}\n")
+        write_table(options.out, cells(lines[2:]))
 
 
 if __name__ == "__main__":

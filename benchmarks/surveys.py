@@ -117,6 +117,23 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
+AGREEMENT = ["rows", "Spearman", "median error (log)", "p90", "bias"]
+
+
+def agreement(measured: Sequence[float], modelled: Sequence[float]) -> list[str]:
+    """The cells below :data:`AGREEMENT`: errors are log(modelled / measured), sizes of them but for the bias."""
+    errors = [math.log(ours / theirs) for ours, theirs in zip(modelled, measured, strict=True)]
+    sizes = [abs(error) for error in errors]
+    rank, bias = spearman(measured, modelled), math.exp(quantile(errors, 0.5))
+    return [
+        f"{len(errors)}",
+        f"{rank:.3f}",
+        f"{quantile(sizes, 0.5):.3f}",
+        f"{quantile(sizes, 0.9):.2f}",
+        f"×{bias:.2f}",
+    ]
+
+
 # ---- tables
 
 

@@ -135,12 +135,11 @@ CONFIDENCE = 0.9
 """coverage of the intervals: the residuals are 90th percentiles"""
 SIZES = 1e-5, 5e-5
 """seconds of one call at which widths change: small, middle, large"""
-_Widths = dict[Bound, tuple[float, float, float]]
-CUSTOM: _Widths = {"memory": (0.20, 0.35, 0.35), "latency": (0.20, 0.50, 0.50), "compute": (0.45, 0.45, 0.50)}
-"""Triton kernels by bound and size, about the 90th percentiles over a half of TritonBench's files on A100 and of an
-H200's rows, a file weighed by the root of its rows (memory 0.14, 0.30, 0.44, latency 0.16, 0.50, 0.45, compute 0.31 and
-0.27 from 10 us on), and over Liger-Kernel's forward rows on H100 (products 0.55)"""
-LIBRARY: _Widths = {"memory": (0.25, 0.27, 0.27), "latency": (0.44, 0.79, 0.79), "compute": (0.38, 0.42, 0.38)}
+CUSTOM = {"memory": (0.20, 0.35, 0.35), "latency": (0.20, 0.50, 0.50), "compute": (0.45, 0.45, 0.50)}
+"""Triton kernels by what bounds them and by size: about the 90th percentiles over the half of TritonBench's files on
+A100 that constants were chosen on and a half of an H200's rows, each file weighed by the root of its rows (memory 0.14,
+0.30, 0.44, latency 0.16, 0.50, 0.45, compute 0.31 and 0.27 from 10 us on); Liger's products on H100 have 0.55"""
+LIBRARY = {"memory": (0.25, 0.27, 0.27), "latency": (0.44, 0.79, 0.79), "compute": (0.38, 0.42, 0.38)}
 """PyTorch's operators: the same half of TritonBench's, but for the longest waits, where a few files are off by more"""
 DIRECT = 0.97
 """Factorisations and solves, whose constants are orders of magnitude: 80 rows of the same half"""
@@ -166,8 +165,9 @@ def _row_error(row: ProfileRow, baseline: Baseline) -> float:
         return COPY
     if row.owner == "library" and any(word in row.name for word in ("linalg", "cholesky", "solve", "geqrf")):
         return DIRECT
-    widths = (CUSTOM if row.owner == "custom" else LIBRARY)[row.bound or "latency"]
-    return widths[bisect(SIZES, row.seconds / row.calls)]
+    return (CUSTOM if row.owner == "custom" else LIBRARY)[row.bound or "latency"][
+        bisect(SIZES, row.seconds / row.calls)
+    ]
 
 
 def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
