@@ -30,6 +30,7 @@ from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.heap import SCRIPT_SHARE, default_budget
 from drkernel.sim.gpu.lazy import Execution
 from drkernel.sim.gpu.pricing import Depth
+from drkernel.sim.host.cuda_api import replaced_attributes
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.spec import card_data, learn_card
 from drkernel.verdict import LaunchDetail, Profile
@@ -450,11 +451,5 @@ def uncompared(dev: SimDevice) -> Iterator[None]:
 
         return compare
 
-    saved = [(owner, name, getattr(owner, name)) for owner, name in _COMPARISONS]
-    try:
-        for owner, name, original in saved:
-            setattr(owner, name, passing(original))
+    with replaced_attributes([(owner, name, passing(getattr(owner, name))) for owner, name in _COMPARISONS]):
         yield
-    finally:
-        for owner, name, original in saved:
-            setattr(owner, name, original)

@@ -1,6 +1,9 @@
 """Host code of published libraries and of Triton's own tests that a card runs: each of these once failed, or gave
 another result."""
 
+import math
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from drkernel import sim
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.wire.commands import UnsupportedOp
 
 
@@ -243,3 +247,79 @@ def test_small_questions_about_the_device() -> None:
         assert chosen.idx == 0 and isinstance(chosen, torch.cuda.device)
         flags = torch.tensor([True, False], device="cuda")
         assert not torch.ops.aten._is_all_true(flags).item() and torch.ops.aten._is_any_true(flags).item()
+
+
+# ---- forms that change late, and what other processes get
+
+
+def test_resizing_keeps_memory_and_shows_what_nothing_wrote() -> None:
+    with sim.device("h100") as gpu:
+        x = torch.arange(6.0, device="cuda")
+        view = x[2:4]
+        assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]]
+        grown = x.resize_(3, 4).flatten().tolist()
+        assert grown[:6] == [0, 1, 2, 3, 4, 5] and all(map(math.isnan, grown[6:]))
+        x.fill_(7)
+        assert view.tolist() == [7, 7] and gpu.engine.heap.used_bytes == 48
+        images = torch.ones(2, 3, 4, 5, device="cuda").resize_(1, 2, 2, 2, memory_format=torch.channels_last)
+        assert images.stride() == (8, 1, 4, 2)
+        with pytest.raises(torch.OutOfMemoryError):
+            x.resize_(10**12)
+        with pytest.raises(RuntimeError, match="require grad"):
+            torch.ones(2, device="cuda", requires_grad=True).resize_(3)
+
+
+def test_resizing_without_data() -> None:
+    with sim.device("h100", data_free=DataFree()):
+        x = torch.empty(6, device="cuda").resize_(100_000, 1000)
+        assert (x + 1).shape == (100_000, 1000)
+
+
+SENT: list[Callable[[Any], Any]] = [
+    lambda module: module.cuda(),
+    lambda module: module.to("cuda", torch.float32),
+    lambda module: module.to(torch.device("cuda")),
+]
+
+
+@pytest.mark.parametrize("send", SENT)
+def test_lazy_modules_are_made_where_they_were_sent(send: Any) -> None:
+    with sim.device("h100"):
+        layers = torch.nn.LazyConv2d(4, 3), torch.nn.LazyBatchNorm2d(), torch.nn.Flatten(), torch.nn.LazyLinear(3)
+        model, x = send(torch.nn.Sequential(*layers)), torch.randn(2, 8, 5, 5)
+        found = model(x.cuda())
+        found.sum().backward()
+        assert all(part.is_cuda and part.dtype == torch.float32 for part in model.parameters())
+        assert all(isinstance(part, torch.nn.Parameter) and part.grad.is_cuda for part in model.parameters())
+        assert model[1].running_mean.is_cuda and model[3].weight.shape == (3, 36)
+        torch.optim.SGD(model.parameters(), lr=0.0).step()
+        model[1].reset_running_stats()
+        torch.testing.assert_close(model.cpu()(x), found.cpu(), atol=1e-5, rtol=1e-5)
+
+
+def test_lazy_modules_are_made_where_they_were_told_to_be() -> None:
+    with sim.device("h100"):
+        with torch.device("cuda"):
+            inside = torch.nn.LazyLinear(4)
+        for module in (inside, torch.nn.LazyLinear(4, device="cuda")):
+            assert module(torch.randn(2, 8, device="cuda")).is_cuda and module.weight.is_cuda
+        assert torch.nn.LazyLinear(4)(torch.randn(2, 8)).device.type == "cpu"
+
+
+def test_a_tensor_for_another_process_outlives_its_copy_on_the_host() -> None:
+    with sim.device("h100"):
+        with pytest.warns(UserWarning, match="copied for the other process"):
+            sent = ForkingPickler.dumps(torch.nn.Parameter(torch.arange(3.0, device="cuda")))
+        back = ForkingPickler.loads(sent)
+        assert back.is_cuda and back.tolist() == [0, 1, 2] and isinstance(back, torch.nn.Parameter)
+
+
+def test_what_frames_of_a_compiler_ask_of_a_cuda_build() -> None:
+    import torch._dynamo
+
+    with sim.device("h100"):
+        torch._dynamo.reset()
+        with torch.autograd.profiler.emit_nvtx(), torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+            assert torch.ones(3, device="cuda").sum().item() == 3
+        with pytest.raises(UnsupportedOp, match="_nested_tensor_from_tensor_list"):  # not: mixed devices
+            torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device="cuda")

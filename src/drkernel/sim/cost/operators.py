@@ -246,7 +246,7 @@ UNPRICED: dict[str, str] = {
         convolution_backward_overrideable masked_scatter_backward unfold_backward multi_margin_loss_backward
         multilabel_margin_loss_backward batch_norm_backward batch_norm_backward_elemt
         batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats
-        batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats""",
+        batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats resize""",
         "the kernels that it runs are not described",
     ),
     **_names(

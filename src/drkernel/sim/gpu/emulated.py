@@ -121,6 +121,15 @@ def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
 
 
+def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """``aten::resize_``; what a storage has gained is NaN, as fresh memory is."""
+    storage = x.untyped_storage()
+    before = storage.nbytes()
+    torch.ops.aten.resize_.default(x, size, memory_format=memory_format)
+    x.new_empty(0, dtype=torch.uint8).set_(storage)[before:].fill_(0xFF)  # type: ignore[call-overload]
+    return x
+
+
 EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
@@ -128,5 +137,6 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "hardswish_backward": hardswish_backward,
     "histc": histc,
     "_scaled_mm": scaled_mm,
+    "resize_": resize,
 }
 """Operator (its default overload) -> what computes it."""

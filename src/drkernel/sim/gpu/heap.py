@@ -86,13 +86,14 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
     named.pop("generator", None)
     if rule.takes_device:
         named["device"] = torch.device("meta")
+    forms = tensors_in([*metas, *named.values()])
+    given = {form.untyped_storage()._cdata: form.untyped_storage().nbytes() for form in forms}
     try:
         result = on_meta(rule.call, metas, named)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return 0  # the operator itself will tell
-    given = {form.untyped_storage()._cdata for form in tensors_in([*metas, *named.values()])}
     made = {out.untyped_storage()._cdata: out.untyped_storage().nbytes() for out in tensors_in(result)}
-    return sum(nbytes for storage, nbytes in made.items() if storage not in given)
+    return sum(nbytes - given.get(storage, 0) for storage, nbytes in made.items())
 
 
 def _at_most(rule: OperatorRule, values: list[Any]) -> int:

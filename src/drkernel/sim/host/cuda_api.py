@@ -15,12 +15,13 @@ import itertools
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.dlpack
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from drkernel.sim.host.library_calls import impl_on
 from drkernel.sim.host.loading import (
@@ -29,19 +30,21 @@ from drkernel.sim.host.loading import (
     Proton,
     compile_eagerly,
     load_on,
+    materialize_on,
     nccl_refused,
     process_group_on,
     profile_on,
+    refusing,
 )
-from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret, to_dlpack
-from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, told
+from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, is_cuda, reinterpret, unless_ours
+from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, for_device, told
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.wire.commands import UnsupportedOp
 
 if TYPE_CHECKING:
     from drkernel.sim.host.tensor import DeviceLink
 
 
+DLPACK = (torch, torch.utils.dlpack)
 FOREACH = (sys.modules["torch.optim.optimizer"], sys.modules["torch.utils._foreach_utils"])
 """modules that name the classes of tensors which operators on lists take"""
 LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
@@ -226,11 +229,8 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
 
 def _refuse(name: str) -> type:
     """Return a class (annotations may name it) whose construction fails."""
-
-    def refuse(self: Any, *_: Any, **__: Any) -> None:
-        raise UnsupportedOp(f"torch.cuda.{name} is not offered on the simulated device: launch the kernels themselves")
-
-    return type(name, (), {"__init__": refuse})
+    message = f"torch.cuda.{name} is not offered on the simulated device: launch the kernels themselves"
+    return type(name, (), {"__init__": refusing(message)})
 
 
 def _properties(spec: GPUSpec) -> SimpleNamespace:
@@ -267,6 +267,8 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,
         "is_current_stream_capturing": lambda: False,
+        "MemPool": lambda *_, **__: SimpleNamespace(id=(0, 1), use_count=lambda: 1, snapshot=list),
+        "use_mem_pool": lambda pool, device=None: nullcontext(),
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "_exchange_device": lambda device: is_cuda(device) and 0,
         "_maybe_exchange_device": lambda device: is_cuda(device) and 0,
@@ -402,18 +404,11 @@ def subclass_on(original: Callable[..., Any]) -> Callable[..., Any]:
     def make(cls: type, data: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if is_cuda(options.get("device_for_backend_keys")):
             options["dispatch_device"] = False
+        if issubclass(cls, UninitializedTensorMixin) and isinstance(data, DeviceTensor):
+            return for_device(original(cls, torch.empty(0, dtype=data.dtype, device="cpu"), *args))
         return original(cls, data, *args, **options)
 
     return make
-
-
-def default_device_on(original: Callable[[], torch.device]) -> Callable[[], torch.device]:
-    """Return ``torch.get_default_device``, which makes a tensor to learn a device's index below our modes."""
-
-    def get_default_device() -> torch.device:
-        return CUDA if default_is_cuda() else original()
-
-    return get_default_device
 
 
 def used_by_generated_code() -> list[tuple[Any, str, Any]]:
@@ -442,6 +437,7 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_cuda_getCurrentBlasHandle": lambda: 1,
         "_cuda_getCurrentSolverHandle": lambda: 1,
         "_cuda_getStreamFromExternal": lambda pointer, device: (pointer, 0, 1),
+        "_cuda_CUDAAllocator_AllocatorState": object,
         "_cuda_sleep": lambda cycles: None,
         "_cuda_set_sync_debug_mode": lambda level: setattr(link, "sync_debug", level),
         "_cuda_get_sync_debug_mode": lambda: link.sync_debug,
@@ -468,10 +464,6 @@ def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]
     return [(interface, name, staticmethod(value)) for name, value in bound.items()]
 
 
-def _refuse_export(*args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedOp("torch.export is not offered on the simulated device: call the eager function")
-
-
 @contextmanager
 def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = compile_eagerly) -> Iterator[None]:
     """Replace the functions of ``torch.cuda`` that host code calls, and restore them on exit.
@@ -496,20 +488,28 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "Generator", Generator),
         (torch, "Stream", _of_any_device(torch.Stream, cuda["Stream"])),
         (torch, "Event", _of_any_device(torch.Event, cuda["Event"])),
-        (torch, "get_default_device", default_device_on(torch.get_default_device)),
+        # which makes a tensor to learn a device's index, below our modes
+        (torch, "get_default_device", lambda ask=torch.get_default_device: CUDA if default_is_cuda() else ask()),
         (torch, "load", load_on(torch.load)),
         (torch, "compile", compiles),
+        (UninitializedTensorMixin, "materialize", materialize_on(UninitializedTensorMixin.materialize)),
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
-        (torch, "from_dlpack", from_dlpack(torch.from_dlpack)),
-        (torch.utils.dlpack, "from_dlpack", from_dlpack(torch.utils.dlpack.from_dlpack)),
-        *((owner, "to_dlpack", to_dlpack(torch.to_dlpack)) for owner in (torch, torch.utils.dlpack)),
+        # both ends are this torch, and share the memory
+        *((owner, "from_dlpack", unless_ours(torch.from_dlpack, torch.Tensor.detach)) for owner in DLPACK),
+        *((owner, "to_dlpack", unless_ours(torch.to_dlpack, lambda value: value)) for owner in DLPACK),
         (torch.cuda.nvtx, "_nvtx", _MARKS),
+        (torch.autograd.profiler.emit_nvtx, "__enter__", lambda self: self),
+        (torch.autograd.profiler.emit_nvtx, "__exit__", lambda self, *_: False),
         *((owner, "_foreach_supported_types", [torch.Tensor, torch.nn.Parameter, DeviceTensor]) for owner in FOREACH),
         (torch._C, "_group_tensors_by_device_and_dtype", grouped_on(torch._C._group_tensors_by_device_and_dtype)),
         (torch.Tensor, "_make_subclass", staticmethod(subclass_on(torch.Tensor._make_subclass))),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
-        (torch.export, "export", _refuse_export),
+        (
+            torch.export,
+            "export",
+            refusing("torch.export is not offered on the simulated device: call the eager function"),
+        ),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),

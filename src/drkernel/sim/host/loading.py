@@ -19,6 +19,15 @@ NO_PROFILER = "is not offered on the simulated device: the report of drkernel si
 NO_GROUP = "is not offered on the simulated device: there is one GPU, and no group of them"
 
 
+def refusing(message: str) -> Callable[..., Any]:
+    """Return a function that raises :class:`UnsupportedOp`."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedOp(message)
+
+    return refuse
+
+
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a ``torch.load`` that accepts the GPU as a place to load to."""
 
@@ -38,6 +47,19 @@ def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
+def materialize_on(original: Callable[..., None]) -> Callable[..., None]:
+    """Return the method by which parameters of lazy modules get their shape, for those that were sent to the GPU."""
+
+    @functools.wraps(original)
+    def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        moves = getattr(self, "on_device", False) if device is None else is_cuda(device)
+        original(self, shape, "cpu" if moves else device, dtype)
+        if moves:
+            self.data = torch.empty_like(self.data, device="cuda")
+
+    return materialize
+
+
 def compile_eagerly(model: Any = None, **_: Any) -> Any:
     """Replace ``torch.compile``: what it is given runs as it is, with a warning, and is timed so."""
     if model is None:
@@ -46,19 +68,17 @@ def compile_eagerly(model: Any = None, **_: Any) -> Any:
     return model
 
 
-def _refuse_extension(*args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedOp(
-        "C++ and CUDA extensions are not offered on the simulated device: it runs Triton kernels; grade CUDA C++ on a "
-        "GPU (--device cuda:0)"
-    )
-
-
 class CppExtension(types.ModuleType):
     """Replaces ``torch.utils.cpp_extension``: building anything raises an error that names it, without looking for
     compilers."""
 
     CUDA_HOME = ROCM_HOME = None
-    load = load_inline = staticmethod(_refuse_extension)
+    load = load_inline = staticmethod(
+        refusing(
+            "C++ and CUDA extensions are not offered on the simulated device: it runs Triton kernels; grade CUDA C++ "
+            "on a GPU (--device cuda:0)"
+        )
+    )
 
     def __init__(self) -> None:
         super().__init__("torch.utils.cpp_extension")
@@ -78,11 +98,7 @@ class Proton(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise UnsupportedOp(f"Proton (triton.profiler.{name}) {NO_PROFILER}")
-
-        return refuse
+        return refusing(f"Proton (triton.profiler.{name}) {NO_PROFILER}")
 
 
 def profile_on(original: Callable[..., None]) -> Callable[..., None]:
@@ -100,15 +116,8 @@ def profile_on(original: Callable[..., None]) -> Callable[..., None]:
 
 def nccl_refused() -> list[tuple[Any, str, Any]]:
     """Functions of ``torch.cuda.nccl`` that name themselves instead of a missing attribute of torch's own."""
-
-    def refusal(name: str) -> Callable[..., Any]:
-        def refuse(*_: Any, **__: Any) -> Any:
-            raise UnsupportedOp(f"NCCL (torch.cuda.nccl.{name}) {NO_GROUP}")
-
-        return refuse
-
     names = ("version", "unique_id", "init_rank", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
-    return [(torch.cuda.nccl, name, refusal(name)) for name in names]
+    return [(torch.cuda.nccl, name, refusing(f"NCCL (torch.cuda.nccl.{name}) {NO_GROUP}")) for name in names]
 
 
 def process_group_on(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,10 +142,9 @@ class _LegacyType(type):
         return isinstance(value, DeviceTensor) and value.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if args and all(isinstance(size, int) for size in args):
-            return torch.empty(args, dtype=cls.dtype, device="cuda")
-        if args and isinstance(args[0], torch.Size):
-            return torch.empty(args[0], dtype=cls.dtype, device="cuda")
+        size = args[0] if args and isinstance(args[0], torch.Size) else args
+        if args and all(isinstance(n, int) for n in size):
+            return torch.empty(size, dtype=cls.dtype, device="cuda")
         return torch.tensor(args[0] if args else [], dtype=cls.dtype, device="cuda")
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.sim.host.library_calls import registered_kernel
-from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, is_composite, told
+from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, is_composite, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
 _pinned: dict[int, StorageWeakRef] = {}
@@ -239,9 +240,7 @@ class DeviceGenerator(torch._C.Generator):
 
     def __init__(self, *args: Any) -> None: ...
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        return CUDA
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
 
     def manual_seed(self, seed: int) -> DeviceGenerator:
         self.link.channel.generator(self.number, seed=int(seed))
@@ -301,18 +300,11 @@ def _pin_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return args[0] if is_pinned(args[0]) else pin(args[0].clone())
 
 
-def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``torch.from_dlpack`` that also takes device tensors: both ends are this torch, and share the memory."""
-
-    def convert(value: Any, *args: Any, **kwargs: Any) -> Any:
-        return value.detach() if isinstance(value, DeviceTensor) else original(value, *args, **kwargs)
-
-    return convert
-
-
-def to_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``torch.to_dlpack`` that gives device tensors as they are, for ``from_dlpack``."""
-    return lambda value: value if isinstance(value, DeviceTensor) else original(value)
+def unless_ours(original: Callable[..., Any], instead: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that does ``instead`` with a device tensor, and ``original`` with anything else."""
+    return lambda value, *args, **kw: (
+        instead(value) if isinstance(value, DeviceTensor) else original(value, *args, **kw)
+    )
 
 
 def _device(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -322,6 +314,8 @@ def _device(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
+    if is_lazy(args[0]):
+        return for_device(args[0])
     return args[0].to(META, non_blocking=kwargs.get("non_blocking", False))
 
 
@@ -333,6 +327,9 @@ def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = META
     if len(args) > 1 and is_cuda(args[1]):
         args = (args[0], META, *args[2:])
+    if is_lazy(args[0]) and META in (kwargs.pop("device", None), *args[1:2]):
+        dtype = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)), None)
+        return for_device(for_device(args[0]) if dtype is None else func(for_device(args[0]), dtype))
     return func(*args, **kwargs)
 
 

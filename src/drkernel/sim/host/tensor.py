@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import pickle
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_rules import names
+from drkernel.sim.gpu.operator_rules import names, rule_of
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
 CUDA = torch.device("cuda", 0)
@@ -98,21 +100,9 @@ class DeviceTensor(torch.Tensor):
 
     def __init__(self, *args: Any) -> None: ...
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        return CUDA
-
-    @property
-    def is_cuda(self) -> bool:  # type: ignore[override]
-        return True
-
-    @property
-    def is_meta(self) -> bool:  # type: ignore[override]
-        return False
-
-    @property
-    def is_cpu(self) -> bool:  # type: ignore[override]
-        return False
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_meta = is_cpu = property(lambda self: False)  # type: ignore[assignment]
 
     @property
     def data(self) -> torch.Tensor:  # type: ignore[override]
@@ -257,6 +247,21 @@ def restore(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.T
 loading = threading.local()
 
 
+def _sent(tensor: DeviceTensor) -> Any:
+    """Pickle a tensor for another process: whole, as nothing keeps its copy on the host until that process has it."""
+    warnings.warn("a tensor on the GPU is copied for the other process; CUDA shares its memory", stacklevel=2)
+    return pickle.loads, (pickle.dumps(tensor),)
+
+
+ForkingPickler.register(DeviceTensor, _sent)
+
+
+def for_device(lazy: Any) -> Any:
+    """Note that a lazy module's parameter, whose shape is not known yet, will be made on the GPU."""
+    lazy.on_device = True
+    return lazy
+
+
 class DeviceLink:
     """The host's end of one device: turns ATen calls into commands and results into :class:`DeviceTensor`."""
 
@@ -356,6 +361,7 @@ class DeviceLink:
             return Ref(value._handle)
         if isinstance(value, torch.Tensor):  # index tensors and 0-dim scalars may stay on the host, as on CUDA
             if value.dim() > 0 and op.mixes is False:
+                rule_of(op.name)  # an operator that is not offered is refused as such
                 raise RuntimeError(MIXED_DEVICES.format(op=op.qualified))
             sent.append(self.upload(value))
             return Ref(sent[-1]._handle)
