@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 from drkernel.sim.exact.operators import MOVES, OPERATORS
 from drkernel.sim.gpu.operator_lists import ALLOCATORS, METADATA_OPERATORS
@@ -427,7 +427,7 @@ class Watched(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        forms = tree_map(_form_of_leaf, (list(args), dict(kwargs)))
+        forms = tree_map_only(torch.Tensor, form_of, (list(args), dict(kwargs)))
         result = func(*args, **kwargs)
         made = [one for one in torch.utils._pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
         self.alive += made
@@ -528,10 +528,6 @@ def without_onednn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
-
-
-def _form_of_leaf(leaf: Any) -> Any:
-    return form_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _forms(tree: Any) -> list[TensorForm]:

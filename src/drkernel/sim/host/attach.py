@@ -62,16 +62,12 @@ WIDEST = names(
 Choice = Callable[[list[torch.Tensor]], torch.dtype]
 
 
-def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
-    return functools.reduce(torch.promote_types, (value.dtype for value in tensors))
-
-
 def _choices() -> dict[str, Choice]:
     """Map each operator to the way autocast chooses its dtype."""
     return {
         **dict.fromkeys(LOW, lambda tensors: torch.get_autocast_dtype("cuda")),
         **dict.fromkeys(FLOAT32, lambda tensors: torch.float32),
-        **dict.fromkeys(WIDEST, _widest),
+        **dict.fromkeys(WIDEST, lambda some: functools.reduce(torch.promote_types, (one.dtype for one in some))),
     }
 
 

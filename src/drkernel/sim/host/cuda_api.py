@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 DLPACK = (torch, torch.utils.dlpack)
 FOREACH = (sys.modules["torch.optim.optimizer"], sys.modules["torch.utils._foreach_utils"])
 """modules that name the classes of tensors which operators on lists take"""
+NO_GRAPH = "is not offered on the simulated device: launch the kernels, or call the eager function, themselves"
+GRAPHS = "CUDAGraph", "graph", "make_graphed_callables"
 LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 DRIVER = b"570.00"
 """the driver that came with CUDA_VERSION 12.8, which ``torch.version.cuda`` names here"""
@@ -227,12 +229,6 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     return Stream, Event
 
 
-def _refuse(name: str) -> type:
-    """Return a class (annotations may name it) whose construction fails."""
-    message = f"torch.cuda.{name} is not offered on the simulated device: launch the kernels themselves"
-    return type(name, (), {"__init__": refusing(message)})
-
-
 def _properties(spec: GPUSpec) -> SimpleNamespace:
     """Return the value of ``torch.cuda.get_device_properties``."""
     return SimpleNamespace(
@@ -272,7 +268,8 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "_exchange_device": lambda device: is_cuda(device) and 0,
         "_maybe_exchange_device": lambda device: is_cuda(device) and 0,
-        **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
+        # classes, as annotations may name them
+        **{name: type(name, (), {"__init__": refusing(f"torch.cuda.{name} {NO_GRAPH}")}) for name in GRAPHS},
         **LEGACY_TENSOR_TYPES,
     }
 
@@ -505,11 +502,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch.Tensor, "_make_subclass", staticmethod(subclass_on(torch.Tensor._make_subclass))),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
-        (
-            torch.export,
-            "export",
-            refusing("torch.export is not offered on the simulated device: call the eager function"),
-        ),
+        (torch.export, "export", refusing(f"torch.export {NO_GRAPH}")),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),

@@ -21,7 +21,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -110,13 +110,10 @@ def exact_shared(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> i
     key = (ttir, spec.name, num_warps, num_stages)
     found = _exact.get(key)
     if found is None:
-        found = with_or_without(ttir, lambda text: _passed(text, spec, num_warps, num_stages), PassesFailed)
+        allocate = partial(_allocate, spec, num_warps, num_stages)
+        found = with_or_without(ttir, lambda text: _in_child(allocate, text.encode()), PassesFailed)
         _exact[key] = found
     return found
-
-
-def _passed(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int:
-    return _in_child(lambda: _allocate(spec, num_warps, num_stages), ttir.encode())
 
 
 def with_or_without(ttir: str, work: Callable[[str], Answer], failed: type[Exception]) -> Answer:
