@@ -12,11 +12,11 @@ import torch
 from harness import executing
 from ttir_executor.allocations import Allocation, MemoryMap
 from ttir_executor.compiled import CompiledKernel
-from ttir_executor.exact.bits import floats_of
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.values import Exact
+from ttir_executor.ttir.formats import floats_of
 from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes
 
 ELEMS = {torch.float16: "f16", torch.float32: "f32"}

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ttir_executor.exact.bits import bits_of
 from ttir_executor.exact.field import SIGN, reduced
 from ttir_executor.exact.frames import Frame, Handler
 from ttir_executor.exact.functions import fmax, fmin
@@ -13,6 +12,7 @@ from ttir_executor.exact.integers import INTEGER
 from ttir_executor.exact.memory import Undecided
 from ttir_executor.exact.shapes import DTYPES, Array, chosen, each, picked, rank, ranked
 from ttir_executor.exact.values import Exact
+from ttir_executor.ttir.formats import bits_of
 from ttir_executor.ttir.ir import FLOAT_BITS, Op, Type, Value
 
 
@@ -23,45 +23,47 @@ def _of_type(value: Array, elem: str) -> Array:
     return value != 0 if elem == "i1" else value.astype(DTYPES[elem])
 
 
-def _load(frame: Frame, op: Op) -> None:
+def _load(frame: Frame, op: Op) -> Array:
     """Lanes that are masked off and have no ``other`` are 0, and unknown."""
     addresses, elem = frame.array(op.operands[0]), op.operands[0].type.pointee or "i8"
     mask = frame.array(op.operands[1]) if len(op.operands) > 1 else None
     memory = frame.run.memory
-    try:
-        if mask is None or np.all(mask):
-            frame.env[op.results[0]] = _of_type(memory.read(addresses, elem), elem)
-            return
-        if len(op.operands) > 2:
-            other = frame.get(op.operands[2])
-        elif elem in FLOAT_BITS:
-            other = Exact.unknown(frame.run.field, np.zeros(()))
-        else:
-            other = np.zeros((), DTYPES[elem])
-        if not np.any(mask):
-            frame.env[op.results[0]] = other
-            return
-        shape = np.broadcast_shapes(addresses.shape, mask.shape)
-        mask = np.broadcast_to(mask, shape)
-        addresses = np.broadcast_to(addresses, shape)
-        some = addresses[np.unravel_index(int(mask.argmax()), shape)]
-        read = _of_type(memory.read(np.where(mask, addresses, some), elem), elem)
-        frame.env[op.results[0]] = chosen(mask, read, other)
-    except Undecided as error:
-        raise _placed(error, op) from None
+    if mask is None or np.all(mask):
+        return _of_type(memory.read(addresses, elem), elem)
+    if len(op.operands) > 2:
+        other = frame.get(op.operands[2])
+    elif elem in FLOAT_BITS:
+        other = Exact.unknown(frame.run.field, np.zeros(()))
+    else:
+        other = np.zeros((), DTYPES[elem])
+    if not np.any(mask):
+        return other
+    shape = np.broadcast_shapes(addresses.shape, mask.shape)
+    mask = np.broadcast_to(mask, shape)
+    addresses = np.broadcast_to(addresses, shape)
+    some = addresses[np.unravel_index(int(mask.argmax()), shape)]
+    read = _of_type(memory.read(np.where(mask, addresses, some), elem), elem)
+    return chosen(mask, read, other)
 
 
-def _placed(error: Undecided, op: Op) -> Undecided:
-    return error if str(error).endswith(")") or not op.loc else Undecided(f"{error} ({op.name}, {op.loc})")
+def _placed(handler: Handler) -> Handler:
+    """Names the operation where it cannot be evaluated."""
+
+    def placed(frame: Frame, op: Op) -> Array | None:
+        try:
+            return handler(frame, op)
+        except Undecided as error:
+            if str(error).endswith(")") or not op.loc:
+                raise
+            raise Undecided(f"{error} ({op.name}, {op.loc})") from None
+
+    return placed
 
 
 def _store(frame: Frame, op: Op) -> None:
     pointer, value = op.operands[:2]
     mask = frame.array(op.operands[2]) if len(op.operands) > 2 else None
-    try:
-        frame.run.memory.write(frame.array(pointer), pointer.type.pointee or "i8", frame.get(value), mask)
-    except Undecided as error:
-        raise _placed(error, op) from None
+    frame.run.memory.write(frame.array(pointer), pointer.type.pointee or "i8", frame.get(value), mask)
 
 
 # ---- atomics
@@ -117,7 +119,7 @@ class _Lanes:
         return [np.flatnonzero(turn == k) for k in range(int(turn.max()) + 1)]
 
 
-def _rmw(frame: Frame, op: Op) -> None:
+def _rmw(frame: Frame, op: Op) -> Array | None:
     kind = op.attrs["word0"]
     mask = frame.array(op.operands[2]) if len(op.operands) > 2 else None
     floats = behind(op)
@@ -137,17 +139,14 @@ def _rmw(frame: Frame, op: Op) -> None:
         raise Undecided(f"atomic {kind} ({op.loc})")
     if not used and kind in ("fadd", "add"):
         _summed(lanes)
-    try:
-        _apply(frame, op, lanes, update)
-    except Undecided as error:
-        raise _placed(error, op) from None
+    return _apply(frame, op, lanes, update)
 
 
 def _second(old: Array, new: Array) -> Array:
     return new
 
 
-def _cas(frame: Frame, op: Op) -> None:
+def _cas(frame: Frame, op: Op) -> Array | None:
     lanes = _Lanes(frame, op, [frame.get(value) for value in op.operands[1:]], None)
 
     def update(old: Array, expected: Array, new: Array) -> Array:
@@ -155,13 +154,10 @@ def _cas(frame: Frame, op: Op) -> None:
             return chosen(old.f == expected.f, new, old)
         return chosen(np.asarray(old) == np.asarray(expected), new, old)
 
-    try:
-        _apply(frame, op, lanes, update)
-    except Undecided as error:
-        raise _placed(error, op) from None
+    return _apply(frame, op, lanes, update)
 
 
-def _apply(frame: Frame, op: Op, lanes: _Lanes, update: Callable[..., Any]) -> None:
+def _apply(frame: Frame, op: Op, lanes: _Lanes, update: Callable[..., Any]) -> Array | None:
     memory, elem = frame.run.memory, lanes.elem
     seen: list[tuple[np.ndarray, Array]] = []
     if lanes.active.size:
@@ -172,8 +168,8 @@ def _apply(frame: Frame, op: Op, lanes: _Lanes, update: Callable[..., Any]) -> N
             new = update(old, *(picked(value, some) for value in lanes.values))
             memory.write(addresses, elem, new)
             seen.append((lanes.active[some], old))
-    if op.results and op.results[0].uses:
-        frame.env[op.results[0]] = _old(frame, lanes, seen, op.results[0].type)
+    used = op.results and op.results[0].uses
+    return _old(frame, lanes, seen, op.results[0].type) if used else None
 
 
 def _old(frame: Frame, lanes: _Lanes, seen: list[tuple[np.ndarray, Array]], type_: Type) -> Array:
@@ -187,8 +183,7 @@ def _old(frame: Frame, lanes: _Lanes, seen: list[tuple[np.ndarray, Array]], type
                 part[some] = new
         if not type_.is_float:
             return bits_of(parts[0], lanes.elem).reshape(lanes.shape).astype(DTYPES[type_.elem])
-        shaped = [part.reshape(lanes.shape) for part in parts]
-        return Exact(frame.run.field, shaped[0], shaped[1], shaped[2], shaped[3])
+        return Exact(frame.run.field, *(part.reshape(lanes.shape) for part in parts))
     found = np.zeros(size, DTYPES[type_.elem])
     for some, old in seen:
         found[some] = old
@@ -216,6 +211,7 @@ def _summed(lanes: _Lanes) -> None:
     lanes.values = [Exact(value.field, f, reduced(a, value.field.p), reduced(b, value.field.q), bits)]
 
 
-HANDLERS: dict[str, Handler] = {
-    "tt.load": _load, "tt.store": _store, "tt.atomic_rmw": _rmw, "tt.atomic_cas": _cas,
+HANDLERS = {
+    "tt.load": _placed(_load), "tt.store": _placed(_store), "tt.atomic_rmw": _placed(_rmw),
+    "tt.atomic_cas": _placed(_cas),
 }  # fmt: skip

@@ -86,7 +86,8 @@ class Frame:
         return Frame(self.run, index.size, self, index)
 
 
-Handler = Callable[[Frame, Op], None]
+Handler = Callable[[Frame, Op], Array | None]
+"""gives the value of the operation's one result; nothing where it has none, or has put its results into the frame"""
 Step = tuple[Op, Handler, tuple[Value, ...]]
 """an operation, what evaluates it, and the values that nothing needs afterwards"""
 
@@ -96,7 +97,9 @@ def run_block(frame: Frame, block: BasicBlock) -> None:
     run, env = frame.run, frame.env
     for op, handler, dead in run.steps[block]:
         run.count()
-        handler(frame, op)
+        found = handler(frame, op)
+        if found is not None:
+            env[op.results[0]] = found
         for value in dead:
             env.pop(value, None)
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ttir_executor.exact import integers
-from ttir_executor.exact.memory import bits_of
 from ttir_executor.exact.shapes import DTYPES, Array
 from ttir_executor.exact.values import Exact, where
+from ttir_executor.ttir.formats import bits_of
 from ttir_executor.ttir.ir import Type
 
 

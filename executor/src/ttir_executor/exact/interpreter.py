@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ttir_executor.exact import access, combining, elementwise, frames, moving
+from ttir_executor.exact import access, frames, operations
 from ttir_executor.exact.frames import Evaluation, Frame, Handler, Step
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.shapes import DTYPES, Array
@@ -143,20 +143,16 @@ def _undecided(frame: Frame, op: Op) -> None:
     raise Undecided(f"{op.name} ({op.loc})" if op.loc else op.name)
 
 
-def _program_id(frame: Frame, op: Op) -> None:
+def _program_id(frame: Frame, op: Op) -> Array:
     axis = "xyz".index(op.attrs.get("word0", "x"))
     programs, (x, y, z) = frame.programs(), frame.run.grid
-    size = (x, y, z)[axis]
-    if size == 1:
-        numbers = np.zeros(1, np.int64)
-    else:
-        numbers = (programs % x, programs // x % y, programs // (x * y))[axis]
-    frame.env[op.results[0]] = numbers.astype(np.int32)
+    if (x, y, z)[axis] == 1:
+        return np.zeros(1, np.int32)
+    return (programs % x, programs // x % y, programs // (x * y))[axis].astype(np.int32)
 
 
-def _programs(frame: Frame, op: Op) -> None:
-    size = frame.run.grid["xyz".index(op.attrs.get("word0", "x"))]
-    frame.env[op.results[0]] = np.array([size], np.int32)
+def _programs(frame: Frame, op: Op) -> Array:
+    return np.array([frame.run.grid["xyz".index(op.attrs.get("word0", "x"))]], np.int32)
 
 
 def _nothing(frame: Frame, op: Op) -> None:
@@ -164,7 +160,7 @@ def _nothing(frame: Frame, op: Op) -> None:
 
 
 _HANDLERS: dict[str, Handler] = {
-    **elementwise.HANDLERS, **moving.HANDLERS, **combining.HANDLERS, **access.HANDLERS,
+    **operations.HANDLERS, **access.HANDLERS,
     "scf.for": frames.for_loop, "scf.if": frames.if_else, "scf.while": frames.while_loop,
     "tt.get_program_id": _program_id, "tt.get_num_programs": _programs,
     **dict.fromkeys(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ttir_executor.exact.bits import bits_of, floats_of
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.values import Exact
+from ttir_executor.ttir.formats import bits_of, floats_of
 from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes
 
 

@@ -33,6 +33,15 @@ def each(x: Array, change: Callable[[np.ndarray], np.ndarray]) -> Array:
     return change(np.asarray(x))
 
 
+def together(values: Sequence[Array], change: Callable[[Sequence[np.ndarray]], np.ndarray]) -> Array:
+    """``change`` of several arrays of one kind, or of each part of several floats."""
+    first = values[0]
+    if isinstance(first, Exact):
+        columns = zip(*(value.parts for value in values if isinstance(value, Exact)), strict=True)
+        return Exact(first.field, *map(change, columns))
+    return change([np.asarray(value) for value in values])
+
+
 def ranked(part: np.ndarray, axes: int) -> np.ndarray:
     """The same with as many axes as these."""
     part = np.asarray(part)
@@ -77,16 +86,11 @@ def merged(groups: Sequence[tuple[np.ndarray, Array]], count: int, type_: Type) 
     """The values of all ``count`` programs, of which each group has some."""
     if len(groups) == 1 and groups[0][0].size == count:
         return groups[0][1]
-    axes = rank(type_)
-    first = groups[0][1]
-    if isinstance(first, Exact):
-        columns = zip(*(value.parts for _, value in groups if isinstance(value, Exact)), strict=True)
-        indices = [index for index, _ in groups]
-        return Exact(first.field, *(_merged(indices, column, count, axes) for column in columns))
-    return _merged([index for index, _ in groups], [np.asarray(value) for _, value in groups], count, axes)
+    indices, values = zip(*groups, strict=True)
+    return together(values, lambda parts: _merged(indices, parts, count, rank(type_)))
 
 
-def _merged(indices: list[np.ndarray], parts: Sequence[np.ndarray], count: int, axes: int) -> np.ndarray:
+def _merged(indices: Sequence[np.ndarray], parts: Sequence[np.ndarray], count: int, axes: int) -> np.ndarray:
     parts = [ranked(part, axes) for part in parts]
     if all(part.size == 1 for part in parts) and len({part.item() for part in parts}) == 1:
         return parts[0]
@@ -100,17 +104,12 @@ def _merged(indices: list[np.ndarray], parts: Sequence[np.ndarray], count: int, 
 def joined(x: Array, y: Array, axis: int) -> Array:
     """Two values along an axis that has its true size, the other axes as large as either needs."""
 
-    def pair(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        shapes = [list(part.shape) for part in (one, other)]
-        tail = [max(a, b) for a, b in zip(*shapes, strict=True)]
-        return np.concatenate(
-            [np.broadcast_to(part, (*tail[:axis], part.shape[axis], *tail[axis + 1 :])) for part in (one, other)],
-            axis,
-        )
+    def pair(parts: Sequence[np.ndarray]) -> np.ndarray:
+        tail = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
+        wide = [np.broadcast_to(part, (*tail[:axis], part.shape[axis], *tail[axis + 1 :])) for part in parts]
+        return np.concatenate(wide, axis)
 
-    if isinstance(x, Exact) and isinstance(y, Exact):
-        return Exact(x.field, *(pair(one, other) for one, other in zip(x.parts, y.parts, strict=True)))
-    return pair(np.asarray(x), np.asarray(y))
+    return together((x, y), pair)
 
 
 def flat(x: Array, type_: Type, count: int) -> Array:

@@ -14,7 +14,7 @@ from ttir_executor.lower.nest import FORWARDING, Index, Nest, strips
 from ttir_executor.lower.numbers import Numbers
 from ttir_executor.lower.rounding import from_bits, to_bits
 from ttir_executor.lower.runtime import ACQUIRE, AccessKind, Ctx, EntryWord, Kind
-from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, int_literal, llvm_type, scalar_int, to_vec
+from ttir_executor.lower.strip import Lin, Strip, Uni, int_literal, llvm_type, numbers_of, scalar_int, strip_of, to_vec
 from ttir_executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
 
 if TYPE_CHECKING:
@@ -110,10 +110,7 @@ class _Ends:
         for ends in (first, last):
             held = e.bin(f"icmp {how}", ty, *ends)
             conditions.append(held if self.truth else e.bin("xor", "i1", held, "true"))
-        merged = conditions[0]
-        for condition in conditions[1:]:
-            merged = e.bin("and", "i1", merged, condition)
-        return Uni(merged, "i1")
+        return Uni(all_of(e, conditions), "i1")
 
 
 WARP_LANES = 32
@@ -212,10 +209,8 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
         raw_other = low.e.splat(filled if ty == "i64" else low.e.cast("trunc", "i64", filled, ty), width, ty)
     else:
         raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
-    raw = _load_bits(low, lanes, raw_other)
-    text = from_memory(low.e, raw, pointee, width)
-    ty = llvm_type(pointee)
-    return Uni(text, ty) if width == 1 else Vec(text, ty)
+    text = from_memory(low.e, _load_bits(low, lanes, raw_other), pointee, width)
+    return strip_of(Numbers(low.e, text, llvm_type(pointee), width))
 
 
 def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
@@ -231,7 +226,7 @@ def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
     e.start(yes)
     pointer = e.cast("inttoptr", "i64", base, "ptr")
     value = e.op(f"load {vt}, ptr {pointer}, align {lanes.size}")
-    _mark(e, lanes.known, lanes.known.read_map, base, lanes.width * lanes.size)
+    mark(e, lanes.known, lanes.how, base, lanes.width * lanes.size)
     e.jump(end)
     e.start(no)
     slow = _slow_load(low, lanes, other, vt)
@@ -295,11 +290,7 @@ def mask_bits(e: Emitter, lanes: Lanes) -> str:
     """The active lanes as the bits of a 64-bit word."""
     if lanes.mask is None:
         return str((1 << lanes.width) - 1)
-    text = to_vec(e, lanes.mask, lanes.width)
-    if lanes.width == 1:
-        return e.cast("zext", "i1", text, "i64")
-    narrow = e.cast("bitcast", f"<{lanes.width} x i1>", text, f"i{lanes.width}")
-    return e.cast("zext", f"i{lanes.width}", narrow, "i64")
+    return numbers_of(e, lanes.mask, lanes.width).packed().resized(64).text
 
 
 def fast_condition(low: Lowering, lanes: Lanes) -> tuple[str, str] | None:
@@ -340,24 +331,19 @@ def run_condition(low: Lowering, lanes: Lanes) -> tuple[list[str], str] | None:
         else:
             conditions.append(e.bin("icmp eq", "i64", lanes.address.step, str(lanes.size)))
     else:
-        vt = vec(lanes.width, "i64")
-        base = e.op(f"extractelement {vt} {lanes.address.val}, i64 0")
-        expected = e.bin("add", vt, e.splat(base, lanes.width, "i64"), e.iota(lanes.width, "i64", lanes.size))
-        same = e.bin("icmp eq", vt, lanes.address.val, expected)
-        whole = e.cast("bitcast", f"<{lanes.width} x i1>", same, f"i{lanes.width}")
-        conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
+        address = numbers_of(e, lanes.address, lanes.width)
+        base = e.op(f"extractelement {address.vector} {address.text}, i64 0")
+        first = address.held(e.splat(base, lanes.width, "i64"))
+        expected = first + address.held(e.iota(lanes.width, "i64", lanes.size))
+        conditions.append(address.equals(expected).packed().equals(-1).text)
     if lanes.size > 1:
         low_bits = e.bin("and", "i64", base, str(lanes.size - 1))
         conditions.append(e.bin("icmp eq", "i64", low_bits, "0"))
     if isinstance(lanes.mask, Uni):
         conditions.append(lanes.mask.val)
     elif lanes.mask is not None:
-        text = to_vec(e, lanes.mask, lanes.width)
-        if lanes.width == 1:
-            conditions.append(text)
-        else:
-            whole = e.cast("bitcast", f"<{lanes.width} x i1>", text, f"i{lanes.width}")
-            conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
+        held = numbers_of(e, lanes.mask, lanes.width).packed()
+        conditions.append((held if lanes.width == 1 else held.equals(-1)).text)
     return conditions, base
 
 
@@ -378,20 +364,16 @@ def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: st
     e.branch(fine, yes, no, likely=True)
 
 
-def _mark(e: Emitter, known: KnownEntry, sectors: str, base: str, nbytes: int) -> None:
-    """Note the 32-byte sectors of a run in an allocation's map."""
-    offset = e.bin("sub", "i64", base, known.base)
-    first = e.bin("lshr", "i64", offset, "5")
-    start = e.op(f"getelementptr i8, ptr {sectors}, i64 {first}")
+def mark(e: Emitter, known: KnownEntry, how: AccessKind, base: str, nbytes: int, number: str = "1") -> None:
+    """Note the 32-byte sectors of a run in an allocation's map, under a number."""
+    sectors = known.write_map if how is AccessKind.STORE else known.read_map
+    offset = Numbers(e, base, "i64", 1) - Numbers(e, known.base, "i64", 1)
+    start = e.op(f"getelementptr i8, ptr {sectors}, i64 {(offset >> 5).text}")
     whole = max(1, nbytes // 32)
-    if whole == 1:
-        e.do(f"store i8 1, ptr {start}")
-    else:
-        ones = "<" + ", ".join(["i8 1"] * whole) + ">"
-        e.do(f"store <{whole} x i8> {ones}, ptr {start}, align 1")
+    e.do(f"store {vec(whole, 'i8')} {e.splat(number, whole, 'i8')}, ptr {start}, align 1")
     if nbytes > 1:
-        last = e.bin("lshr", "i64", e.bin("add", "i64", offset, str(nbytes - 1)), "5")
-        e.do(f"store i8 1, ptr {e.op(f'getelementptr i8, ptr {sectors}, i64 {last}')}")
+        last = offset + (nbytes - 1) >> 5
+        e.do(f"store i8 {number}, ptr {e.op(f'getelementptr i8, ptr {sectors}, i64 {last.text}')}")
 
 
 def store(low: Lowering, op: Op) -> None:
@@ -429,7 +411,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
     _branch_fast(low, lanes, condition, base, yes, no, AccessKind.STORE)
     e.start(yes)
     e.do(f"store {vt} {raw}, ptr {e.cast('inttoptr', 'i64', base, 'ptr')}, align {lanes.size}")
-    _mark(e, lanes.known, lanes.known.write_map, base, lanes.width * lanes.size)
+    mark(e, lanes.known, AccessKind.STORE, base, lanes.width * lanes.size)
     e.jump(end)
     e.start(no)
     _slow_store(low, lanes, raw, vt)
@@ -460,18 +442,16 @@ def _watch_hints(low: Lowering, nest: Nest, lanes: Lanes, pointer: Value) -> Non
     e, base = low.e, nest.eval(pointer.op.operands[0])  # type: ignore[union-attr]
     if not isinstance(base, Uni):
         return
-    vt, width = vec(lanes.width, "i64"), lanes.width
-    address = to_vec(e, lanes.address, width)
+    address, width = numbers_of(e, lanes.address, lanes.width), lanes.width
+    vt = address.vector
     first = ", ".join(f"i32 {lane - lane % count}" for lane in range(width))
-    leader = e.op(f"shufflevector {vt} {address}, {vt} {address}, <{width} x i32> <{first}>")
+    leader = address.held(e.op(f"shufflevector {vt} {address.text}, {vt} {address.text}, <{width} x i32> <{first}>"))
     steps = "<" + ", ".join(f"i64 {lane % count * lanes.size}" for lane in range(width)) + ">"
-    beside = e.bin("icmp eq", vt, address, e.bin("add", vt, leader, steps))
-    odd = e.bin("and", vt, leader, e.splat(str(count * lanes.size - 1), width, "i64"))
-    whole = e.bin("icmp eq", vt, odd, e.splat("0", width, "i64"))
-    both = e.cast("bitcast", f"<{width} x i1>", e.bin("and", vec(width, "i1"), beside, whole), f"i{width}")
-    fine = e.bin("icmp eq", f"i{width}", both, "-1")
-    unaligned = e.bin("icmp ne", "i64", e.bin("and", "i64", base.val, "15"), "0")  # then nothing was said of it
-    low.note_unless(e.bin("or", "i1", fine, unaligned), Kind.HINT, lanes.site)
+    beside = address.equals(leader + address.held(steps))
+    whole = (leader & count * lanes.size - 1).equals(0)
+    fine = (beside & whole).packed().equals(-1)
+    unaligned = (numbers_of(e, base, 1) & 15).compare("ne", 0)  # then nothing was said of it
+    low.note_unless((fine | unaligned).text, Kind.HINT, lanes.site)
 
 
 def _hinted(pointer: Value, size: int) -> int:
@@ -493,17 +473,14 @@ def hint(op: Op, name: str) -> int:
 
 def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
     """Register lanes as memory bits."""
+    x = Numbers(e, text, llvm_type(type_), width)
     if type_.is_float:
-        return to_bits(Numbers(e, text, llvm_type(type_), width), type_.elem).text
-    if type_.elem == "i1":
-        return e.cast("zext", vec(width, "i1"), text, vec(width, "i8"))
-    return text
+        return to_bits(x, type_.elem).text
+    return x.resized(8).text if type_.elem == "i1" else text
 
 
 def from_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
     """Memory bits as register lanes."""
     if type_.is_float:
         return from_bits(Numbers(e, text, f"i{type_.bits}", width), type_.elem).text
-    if type_.elem == "i1":
-        return e.bin("icmp ne", vec(width, "i8"), text, e.splat("0", width, "i8"))
-    return text
+    return Numbers(e, text, "i8", width).compare("ne", 0).text if type_.elem == "i1" else text

@@ -146,12 +146,10 @@ def _sine(shift: int) -> _Body:
 
     def body(args: list[Numbers]) -> Numbers:
         (x,) = args
-        e, width, large = x.e, x.width, (abs(x) > _REDUCIBLE).text
-        if width > 1:
-            bits = e.cast("bitcast", f"<{width} x i1>", large, f"i{width}")
-            large = e.bin("icmp ne", f"i{width}", bits, "0")
+        e, large = x.e, (abs(x) > _REDUCIBLE).packed()
+        large = large if x.width == 1 else large.compare("ne", 0)
         yes, no, end = e.new_label("large"), e.new_label("usual"), e.new_label("either")
-        e.branch(large, yes, no, likely=False)
+        e.branch(large.text, yes, no, likely=False)
         e.start(yes)
         slow = _libm("cosf" if shift else "sinf", args)
         e.jump(end)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.elementwise import DIVISIONS, ELEMENTWISE, apply
 from ttir_executor.lower.emit import WIDTH, Emitter, float_literal, vec
-from ttir_executor.lower.rounding import constant_from_hex, round_constant
 from ttir_executor.lower.strip import (
     Lin,
     Strip,
@@ -23,6 +22,7 @@ from ttir_executor.lower.strip import (
     shift_and_mask,
     to_vec,
 )
+from ttir_executor.ttir.formats import number_of, rounded
 from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
 from ttir_executor.ttir.verify import trans_order
 
@@ -190,8 +190,7 @@ def constant_text(text: str, type_: Type) -> str:
         if ty == "i1":
             return "true" if number else "false"
         return str(number)
-    value = constant_from_hex(int(text, 16), type_.elem) if text.startswith("0x") else float(text)
-    return float_literal(round_constant(value, type_.elem), ty)
+    return float_literal(rounded(number_of(text, type_.elem), type_.elem), ty)
 
 
 @contextmanager

@@ -158,6 +158,11 @@ class Numbers:
         yes, no, vt = like._beside(yes), like._beside(no), like.vector
         return like.held(self.e.op(f"select {self.vector} {self.text}, {vt} {yes.text}, {vt} {no.text}"))
 
+    def packed(self) -> Numbers:
+        """Truth values as the bits of one integer."""
+        ty = f"i{self.width}"
+        return self if self.width == 1 else Numbers(self.e, self.e.cast("bitcast", self.vector, self.text, ty), ty, 1)
+
     # ---- functions and conversions
 
     def call(self, name: str, *others: Operand) -> Numbers:

@@ -1,7 +1,5 @@
 """Narrow float formats, held in registers as ``float``: rounding to nearest even, and to and from memory bits."""
 
-import struct
-
 from ttir_executor.lower.numbers import Numbers
 from ttir_executor.ttir.ir import FLOAT_BITS, UnsupportedTTIR
 
@@ -171,40 +169,3 @@ def _from_fp8(bits: Numbers, elem: str) -> Numbers:
     nan = bits.equals(128) if elem.endswith("UZ") else low.equals(127)
     value = nan.choose(float("nan"), value)
     return bits.compare("ugt", 127).choose(-value, value)
-
-
-def round_constant(value: float, elem: str) -> float:
-    """A Python float rounded to a format (constants in the text are decimal)."""
-    if elem == "f64" or value != value or value in (float("inf"), float("-inf")):
-        return value
-    if elem == "f16":
-        try:
-            return float(struct.unpack("<e", struct.pack("<e", value))[0])
-        except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
-    try:
-        single = float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    if elem == "bf16":
-        bits = struct.unpack("<I", struct.pack("<f", single))[0]
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-    return single
-
-
-def constant_from_hex(bits: int, elem: str) -> float:
-    """A float from the hexadecimal bit pattern that the text uses for infinities and NaN."""
-    if elem == "f64":
-        return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
-    if elem == "f32":
-        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-    if elem == "f16":
-        return float(struct.unpack("<e", struct.pack("<H", bits))[0])
-    if elem == "bf16":
-        return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
-    if elem == "f8E5M2":
-        return float(struct.unpack("<e", struct.pack("<H", bits << 8))[0])
-    if elem in _FP8:  # without infinities
-        return float("nan")
-    raise UnsupportedTTIR(f"a hexadecimal constant of {elem}")

@@ -21,6 +21,7 @@ from ttir_executor.lower.access import (
     from_memory,
     holds_nowhere,
     holds_throughout,
+    mark,
     mask_bits,
     run_condition,
     to_memory,
@@ -29,6 +30,7 @@ from ttir_executor.lower.access import (
 from ttir_executor.lower.elementwise import ELEMENTWISE
 from ttir_executor.lower.emit import WIDTH, vec
 from ttir_executor.lower.nest import Binding, Nest, Shifted, constant_text, strips
+from ttir_executor.lower.numbers import Numbers
 from ttir_executor.lower.runtime import SECTOR_BYTES, AccessKind, Ctx
 from ttir_executor.lower.strip import Lin, Strip, Uni, int_literal, llvm_type, to_vec
 from ttir_executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
@@ -157,15 +159,13 @@ def trips(low: Lowering, op: Op) -> None:
     count(low, op)
     low.cost = outer
     ty = llvm_type(op.operands[0].type)
-    start, stop, step = (low.scalar(value) for value in op.operands)
+    start, stop, step = (Numbers(e, low.scalar(value), ty, 1) for value in op.operands)
     less = "ult" if op.attrs.get("unsigned") else "slt"
-    runs = e.bin("and", "i1", e.bin(f"icmp {less}", ty, start, stop), e.bin("icmp sgt", ty, step, "0"))
-    safe = e.op(f"select i1 {runs}, {ty} {step}, {ty} 1")
-    last = e.bin("sub", ty, e.bin("sub", ty, stop, start), "1")
-    times = e.bin("add", ty, e.bin("udiv", ty, last, safe), "1")
-    wide = times if ty == "i64" else e.cast("zext", ty, times, "i64")
-    add = e.op(f"select i1 {runs}, i64 {wide}, i64 0")
-    e.do(f"store i64 {e.bin('add', 'i64', e.op(f'load i64, ptr {slot}'), add)}, ptr {slot}")
+    runs = start.compare(less, stop) & (step > 0)
+    safe = runs.choose(step, 1)
+    times = (stop - start - 1).binary("udiv", safe) + 1
+    add = runs.choose(times.resized(64), 0)
+    e.do(f"store i64 {(add.held(e.op(f'load i64, ptr {slot}')) + add).text}, ptr {slot}")
 
 
 def touch(low: Lowering, op: Op) -> None:
@@ -243,7 +243,8 @@ class _Access:
         if by_sector:
             e.branch(self._sectors(found[1], nbytes, "0"), done, no, likely=True)
         else:
-            self._mark(found[1], nbytes)
+            assert self.known is not None
+            mark(e, self.known, self.how, found[1], nbytes, self.mark)
             e.jump(done)
         e.start(no)
         idle = holds_nowhere(nest, self.mask) if self.mask is not None else None
@@ -288,19 +289,6 @@ class _Access:
         stores = self.how is AccessKind.STORE
         warp = warp_of(self.low.e, self.pointer.type.shape or (), nest.index) if stores else "0"
         return Lanes(address, active, width, size, self.site, self.known, self.pointer.type.numel, warp=warp)
-
-    def _mark(self, base: str, nbytes: int) -> None:
-        """Note the sectors of a run, as the running group's."""
-        e, known = self.low.e, self.known
-        assert known is not None
-        sectors = known.write_map if self.how is AccessKind.STORE else known.read_map
-        offset = e.bin("sub", "i64", base, known.base)
-        start = e.op(f"getelementptr i8, ptr {sectors}, i64 {e.bin('lshr', 'i64', offset, '5')}")
-        whole = max(1, nbytes // 32)
-        e.do(f"store {vec(whole, 'i8')} {e.splat(self.mark, whole, 'i8')}, ptr {start}, align 1")
-        if nbytes > 1:
-            last = e.bin("lshr", "i64", e.bin("add", "i64", offset, str(nbytes - 1)), "5")
-            e.do(f"store i8 {self.mark}, ptr {e.op(f'getelementptr i8, ptr {sectors}, i64 {last}')}")
 
     def _each(self, lanes: Lanes) -> None:
         """Lane by lane, in the native helper."""

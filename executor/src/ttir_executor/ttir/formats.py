@@ -1,4 +1,4 @@
-"""Bits of floats: what programs see that look at numbers as integers."""
+"""Float formats: numbers as bits, bits as numbers, and the numbers of constants in the text."""
 
 from functools import cache
 
@@ -26,6 +26,18 @@ def bits_of(f: np.ndarray, elem: str) -> np.ndarray:
             near = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16
             return np.where(np.isnan(f), 0x7FC0, near).astype(np.int16).astype(np.int64)
     return _nearest(f, elem)
+
+
+def number_of(text: str, elem: str) -> float:
+    """A constant of the text: decimal, or hexadecimal bits where it is infinite or NaN."""
+    if not text.startswith("0x"):
+        return float(text)
+    return float(floats_of(np.asarray(int(text, 16), np.uint64).astype(np.int64), elem))
+
+
+def rounded(value: float, elem: str) -> float:
+    """The nearest number of a format."""
+    return float(floats_of(bits_of(np.asarray(value), elem), elem))
 
 
 def floats_of(bits: np.ndarray, elem: str) -> np.ndarray:
