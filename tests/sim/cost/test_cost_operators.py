@@ -177,6 +177,7 @@ def test_gradients_of_volumes_that_no_special_kernel_takes_are_padded_and_multip
     assert gradient_of_volumes(48, 24, 3) == pytest.approx(odd, rel=0.1)
     assert gradient_of_volumes(32, 64, 5) > 2.5 * gradient_of_volumes(32, 64, 4) * 125 / 64
     assert gradient_of_volumes(32, 64, 5, 2) > 6.0 * gradient_of_volumes(32, 64, 5)  # as many outputs more, and zeros
+    assert gradient_of_volumes(48, 48, 3, 2) < 1.2 * gradient_of_volumes(48, 64, 3, 2)  # strided kernels take any group
     assert gradient_of_volumes(48, 48, 3, spec=A100) < 1.2 * gradient_of_volumes(48, 64, 3, spec=A100)
 
 

@@ -26,7 +26,7 @@ GENERAL_SHARE, GENERAL_COLUMNS = 0.165, 64
 Hopper takes for gradients of volumes that no special one takes; zeros of a strided one are multiplied, too (published:
 40.7, 41.7, 40.8, 42.6, 43.8 TFLOP/s at 16 to 64 channels and 27 to 125 taps)."""
 SPECIAL_COLUMNS, SPECIAL_GROUP, SPECIAL_TAPS = 128, 32, 64
-"""Special ones take so many output channels and more, or whole groups of channels and at most so many taps."""
+"""Special ones take so many output channels and more, or at most so many taps: at stride 1 in whole groups."""
 DEPTHWISE_BASE, DEPTHWISE_TAP = 230.0, 12.0
 """Instructions per output and per tap of PyTorch's direct depthwise kernel (index divisions, bounds, a load a tap)."""
 
@@ -169,7 +169,8 @@ def implicit_gemm(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
     on_tensor_cores = unit.startswith("tensor_")
     if (on_tensor_cores and not aligned) or (not on_tensor_cores and shape.kernel > 1):
         return [vector_gemm(call, shape, (read(x), read(weight), write(out)))]
-    special = shape.columns >= SPECIAL_COLUMNS or (shape.columns % SPECIAL_GROUP == 0 and shape.kernel <= SPECIAL_TAPS)
+    whole = shape.columns % SPECIAL_GROUP == 0 or not shape.unit_stride_gradient
+    special = shape.columns >= SPECIAL_COLUMNS or (whole and shape.kernel <= SPECIAL_TAPS)
     plain_volume = shape.transposed and shape.groups == 1 and len(weight.shape) == 5 and unit == "tensor_tf32"
     if plain_volume and not special and mma_sync_share(call.spec) < 1.0:
         return [_general_gradient(call, shape)]
