@@ -2,7 +2,7 @@
 
     git clone https://github.com/linkedin/Liger-Kernel DIR
     python benchmarks/model_vs_liger.py DIR [--run FOLDER] [--only CARD[/KERNEL]] [--memory GB] [--limit SECONDS]
-                                            [--report] [--page FILE] [--rows]
+                                            [--report] [--page FILE]
 
 ``DIR`` needs its history: every row of the data is run by the script and on the kernels of the revision that published
 it, on the simulated card, and its device work is recorded under ``--run``. An interrupted run goes on where it stopped;
@@ -12,7 +12,6 @@ it, on the simulated card, and its device work is recorded under ``--run``. An i
 
 import hashlib
 import json
-import math
 import pickle
 import subprocess
 import sys
@@ -42,11 +41,6 @@ class Timed:
     row: Row
     seconds: float
     profile: Profile
-
-    @property
-    def error(self) -> float:
-        """log(model / measured)"""
-        return math.log(self.seconds / self.row.seconds)
 
 
 @dataclass(frozen=True)
@@ -151,13 +145,8 @@ def run_group(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit
 # ---- statistics
 
 
-def time_line(items: list[Timed]) -> list[str]:
-    """Rows, rank correlation, median |log|, 90th percentile, bias."""
-    return agreement([item.row.seconds for item in items], [item.seconds for item in items])
-
-
 def ratio_line(items: list[Ratio]) -> list[str]:
-    """As :func:`time_line` for speedups, and how often "faster than 1.2 times" is right."""
+    """How speedups agree, and how often "faster than 1.2 times" is right."""
     right = [(item.measured >= WORTH) == (item.modelled >= WORTH) for item in items]
     below = [item.modelled < WORTH for item in items if item.measured < WORTH]
     return [
@@ -201,7 +190,8 @@ def tables(items: list[Timed], title: str) -> list[Table]:
             for name, fits in SIZES:
                 some = [i for i in items if i.row.ours == mine and i.row.mode == mode and fits(i.row.seconds)]
                 if some and (mode == "forward" or not name):
-                    times.append([f"{side}, {mode}{name}", *time_line(some)])
+                    both = [i.row.seconds for i in some], [i.seconds for i in some]
+                    times.append([f"{side}, {mode}{name}", *agreement(*both)])
     every = ratios(items)
     for mode in ("forward", "backward", "full", ""):
         some = [r for r in every if not mode or r.kernel.row.mode == mode]
@@ -281,7 +271,6 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--retry", action="store_true", help="run again what failed before")
     parser.add_argument("--page", type=Path, help="write the tables beside this page")
-    parser.add_argument("--rows", action="store_true", help="print every row")
     options = parser.parse_args()
     card, _, kernel = options.only.partition("/")
     rows = [r for r in published(options.folder) if card in ("", r.card) and kernel in ("", r.kernel)]
@@ -295,11 +284,6 @@ def main() -> None:
         run_rows(options.folder, options.run, missing, int(options.memory * 1e9), options.limit)
         answers = load_answers(options.run)
     items = price(options.run, answers, rows)
-    if options.rows:
-        for item in sorted(items, key=lambda i: (i.row.card, i.row.kernel, i.row.mode, i.row.config, float(i.row.x))):
-            r = item.row
-            print(f"{r.card} {r.kernel} {r.mode} {r.x_name}={r.x} {r.provider}: {r.seconds * 1e3:.4f} ms measured, "
-                  f"{item.seconds * 1e3:.4f} modelled, {item.error:+.2f}")  # fmt: skip
     found = all_tables(items)
     print(report(found, rows, answers))
     if options.page:

@@ -2,7 +2,7 @@
 
     git clone https://github.com/thunlp/TritonBench DIR
     python benchmarks/model_vs_tritonbench.py DIR [--run FOLDER] [--only WORD] [--limit SECONDS] [--report]
-                                              [--half chosen|unused|all] [--rows] [--worst N] [--page FILE]
+                                              [--half chosen|unused|all] [--worst N] [--page FILE]
 
 Each file of ``performance_metrics/*/golden_metrics`` runs unchanged on a device without data, with a ``do_bench`` that
 calls twice and records the second call; rows are matched with ``golden_results`` by their sizes. What the device did is
@@ -299,7 +299,6 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run again what failed")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--half", default="all", choices=["chosen", "unused", "all"])
-    parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--worst", type=int, default=30)
     parser.add_argument("--page", type=Path, help="write the tables beside this page")
     options = parser.parse_args()
@@ -308,10 +307,6 @@ def main() -> None:
         run_all(options.folder.resolve(), options.run, options.only, options.half, options.limit, options.again)
     gc.disable()
     rows = list(rows_of(options.folder, options.run, options.only, options.half))
-    if options.rows:
-        for row in rows:
-            print(f"{row.side}/{row.file} {row.size[:80]}: {row.measured * 1e6:.2f} µs measured, "
-                  f"{row.priced[0] * 1e6:.2f} modelled, ×{math.exp(row.error):.2f}, {regime(row)}")  # fmt: skip
     tables = *report(rows, options.worst), speedups(rows)
     print(*markdown(tables[0], 7), "", *markdown(tables[1]), "", *markdown(tables[2], 7), sep="\n")
     for name, table in zip(("", "_worst", "_speedups"), tables if options.page else (), strict=False):
