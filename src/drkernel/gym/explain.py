@@ -100,22 +100,11 @@ EXPLANATIONS: dict[str, Explanation] = {
         "its time there is not known.",
         "Let loop bounds, branches and addresses follow from sizes, program ids and whole-number inputs.",
     ),
-    "mutated_input": Explanation(
-        "an input tensor was changed by the call.", "Allocate outputs with torch.empty_like and write there."
-    ),
-    "aliased_output": Explanation(
-        "an output shares memory with an input or with another output.", "Return tensors of their own."
-    ),
-    "shared_output": Explanation(
-        "two calls returned the same memory: the second call changes the first one's answer.",
-        "Allocate the outputs in every call.",
-    ),
-    "host_result": Explanation(
-        "an output is not on the device that the inputs are on.", "Return device tensors, without .cpu()."
-    ),
-    "wrapped_output": Explanation(
-        "an output is not a plain tensor but an object that behaves like one.", "Return plain torch.Tensor objects."
-    ),
+    "mutated_input": Explanation("an input tensor was changed by the call.", "Write to tensors from torch.empty_like."),
+    "aliased_output": Explanation("an output shares memory with an input or another.", "Return tensors of their own."),
+    "shared_output": Explanation("two calls returned the same memory.", "Allocate the outputs in each call."),
+    "host_result": Explanation("an output is not on the inputs' device.", "Return device tensors, without .cpu()."),
+    "wrapped_output": Explanation("an output only behaves like a tensor.", "Return plain torch.Tensor objects."),
     "constant_input": Explanation(
         "an input that does not vary between calls could not be varied, or was changed by a failed call.",
         "Nothing, unless the answer uses its value as a constant: then read it from the input.",
@@ -149,19 +138,10 @@ EXPLANATIONS: dict[str, Explanation] = {
         "the answer is right when programs run by number and wrong in another order; a GPU promises no order.",
         "Let no program read what another program of the same launch wrote; use two launches or atomics.",
     ),
-    "nondeterministic": Explanation(
-        "equal inputs gave answers that differ.",
-        "Usually atomics in floating point: reduce in a fixed order, or accept it where tolerances allow.",
-    ),
-    "kernels_missing_when_timed": Explanation(
-        "own kernels contribute in some of the calls and not in those that are timed.", "Take one path in every call."
-    ),
-    "wrong_when_timed": Explanation(
-        "an answer of a timed call is wrong: timed calls are checked calls.", "Take one path in every call."
-    ),
-    "idle_kernel": Explanation(
-        "the answer does not need some of the own kernels; their time does not count as coverage.", "Remove them."
-    ),
+    "nondeterministic": Explanation("equal inputs gave other answers.", "Atomics of floats? Use a fixed order."),
+    "kernels_missing_when_timed": Explanation("own kernels are missing when timed.", "Take one path in each call."),
+    "wrong_when_timed": Explanation("an answer of a timed call is wrong.", "Take one path in every call."),
+    "idle_kernel": Explanation("the answer does not need some own kernels, which earn no coverage.", "Remove them."),
     "knock_out_inconclusive": Explanation(
         "with its kernels skipped or disturbed the candidate ended instead of answering, so that what they contribute "
         "could not be shown.",
@@ -172,13 +152,8 @@ EXPLANATIONS: dict[str, Explanation] = {
         "a load or store reached outside of the tensor that the pointer belongs to.",
         "Mask the last block: offsets < n in every tl.load and tl.store, for every dimension.",
     ),
-    "use_after_free": Explanation(
-        "a kernel reached memory whose tensor is gone.", "Keep tensors alive whose addresses you hand to kernels."
-    ),
-    "division_by_zero": Explanation(
-        "a kernel divided integers by a zero that is the same for all elements: the result is undefined.",
-        "Check strides and counts before dividing by them.",
-    ),
+    "use_after_free": Explanation("a kernel reached memory whose tensor is gone.", "Keep alive what kernels reach."),
+    "division_by_zero": Explanation("a kernel divided whole numbers by zero.", "Check strides and counts before."),
     "undefined_value": Explanation(
         "what is stored depends on the inactive lanes of a masked tl.load without other: on a GPU they hold anything.",
         "Give the tl.load an other, or mask what is made of it.",
@@ -187,25 +162,19 @@ EXPLANATIONS: dict[str, Explanation] = {
         "offsets are no multiples, or do not follow each other, as the hint on them says: a GPU may move others.",
         "Leave tl.multiple_of and tl.max_contiguous out where they do not always hold.",
     ),
-    "misaligned": Explanation(
-        "an address is no multiple of the element's size.", "Compute offsets in elements, not bytes; check casts."
-    ),
+    "misaligned": Explanation("an address is no multiple of the element's size.", "Compute offsets in elements."),
     "uninitialized": Explanation(
         "a kernel read memory that nothing had written.",
         "Write before reading: initialise with torch.zeros, or cover the whole buffer; give tl.load other=0.0.",
     ),
-    "read_only": Explanation(
-        "a kernel stored to memory that it may only read.", "Write to tensors of your own; inputs stay as they are."
-    ),
+    "read_only": Explanation("a kernel stored to memory that it may only read.", "Write to tensors of your own."),
     "assert": Explanation("a tl.device_assert failed.", "Look at the condition and the program in the message."),
     # times
     "host_compute": Explanation(
         "within a call the host learns much from the device, so that it may do the work, which has no modelled time.",
         "Keep data on the device: no .item(), .cpu(), .numpy() or data-dependent sizes in forward.",
     ),
-    "host_copies": Explanation(
-        "the call copies between host and device.", "Create constants on the device, once, outside of forward."
-    ),
+    "host_copies": Explanation("the call copies between host and device.", "Create constants on the device, once."),
     "baseline_not_compiled": Explanation(
         "the reference does not become one graph under torch.compile, or its compilation took too long.",
         "Nothing: this is the task's. Grade against eager PyTorch.",
@@ -226,10 +195,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "the judge's clock and the device's disagree on how long the calls took.",
         "Launch on the current stream, and leave CUDA events and synchronisation alone.",
     ),
-    "unsafe_no_checks": Explanation(
-        "the judge's checks were switched off, for research on naive graders.",
-        "Grade again without unsafe_no_checks; do not trust this verdict.",
-    ),
+    "unsafe_no_checks": Explanation("the judge's checks were switched off.", "Do not trust this verdict."),
 }
 
 

@@ -44,6 +44,16 @@ def rows_kernel(index, table, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sums_kernel(x, count, out, n, FLOATS: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds up what is not nothing, or what is counted."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + at, mask=at < n, other=0.0))
+    if (tl.abs(total) > 1e-8) if FLOATS else (tl.load(count) > 0):
+        tl.atomic_add(out, total)
+        tl.store(out + 1 + tl.program_id(0), total)
+
+
+@triton.jit
 def outside_kernel(x, n, BLOCK: tl.constexpr):
     tl.store(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) + 1, 0.0)
 
@@ -227,6 +237,16 @@ def test_coverage_of_outputs(dev: Any) -> None:
     half_kernel[(triton.cdiv(x.numel(), 1024),)](x, half, x.numel(), BLOCK=1024)
     shares = [dev.engine.flow.covered(dev.engine.heap.held(out._handle)) for out in (whole, half, stale, x)]
     assert shares == [1.0, 0.5, 0.0, 1.0]
+
+
+def test_a_branch_that_sums_decide_is_taken(dev: Any) -> None:
+    """It has no alternative, so that is the most that a launch can do; of whole numbers it depends."""
+    x, count, out = (torch.empty(n, device="cuda", dtype=d) for n, d in ((1 << 16, None), (1, torch.int64), (65, None)))
+    sums_kernel[(64,)](x, count, out, 1 << 16, FLOATS=True, BLOCK=1024)
+    (stats,) = _counted(dev)
+    assert (stats.atomics, stats.store_sectors) == (64, 64) and dev.engine.counters.dependences == []
+    sums_kernel[(64,)](x, count, out, 1 << 16, FLOATS=False, BLOCK=1024)
+    assert [each.kind for each in dev.engine.counters.dependences] == ["steering"]
 
 
 def test_indices_steer(dev: Any) -> None:

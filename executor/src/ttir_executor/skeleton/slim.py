@@ -59,6 +59,8 @@ class Steering:
     """loads and atomics whose results are needed, by id"""
     writes: dict[int, Op] = field(default_factory=dict)
     """stores and atomics that may change what is read by one of those"""
+    taken: set[int] = field(default_factory=set)
+    """branches, by id, that are taken whatever decides them"""
 
     def needs(self, value: Value) -> bool:
         """Whether a value has to be computed."""
@@ -72,12 +74,13 @@ class Steering:
         return total
 
 
-def steering_of(function: Function, *, apart: bool = False) -> Steering:
+def steering_of(function: Function, *, apart: bool = False, taken: bool = False) -> Steering:
     """Follow addresses, masks, branches and loop bounds back to where they come from, through memory where need be.
 
-    ``apart``: what is written through addresses from memory is taken to be none of the arguments that steer.
+    ``apart``: what is written through addresses from memory is taken to be none of the arguments that steer. ``taken``:
+    so is every branch without an alternative that floating-point numbers decide, which is the most that it can do.
     """
-    return _Tracer(function, apart).run()
+    return _Tracer(function, apart, taken).run()
 
 
 def mask_of(op: Op) -> Value | None:
@@ -119,9 +122,10 @@ def _constant(*values: Value) -> bool:
 
 
 class _Tracer:
-    def __init__(self, function: Function, apart: bool):
+    def __init__(self, function: Function, apart: bool, taken: bool):
         self.function = function
         self.apart = apart
+        self.taken = taken
         self.ops = walk(function.body)
         self.found = Steering()
         self._open: list[tuple[Value, Steers]] = []
@@ -153,8 +157,22 @@ class _Tracer:
             self._open += [(value, Steers.LOOP) for value in op.operands[:3]]
         elif op.name == "scf.condition":
             self._open.append((op.operands[0], Steers.LOOP))
+        elif op.name == "scf.if" and self.taken and _has_no_alternative(op) and self._by_floats(op.operands[0]):
+            self.found.taken.add(id(op))
         elif op.name in ("scf.if", "cf.cond_br"):
             self._open.append((op.operands[0], Steers.BRANCH))
+
+    def _by_floats(self, condition: Value) -> bool:
+        """Whether floating-point numbers that are loaded, and nothing else from memory, decide a condition."""
+        seen, left, loads = set[int](), [condition], list[bool]()
+        while left:
+            value = left.pop()
+            if id(value) not in seen and value.op is not None and _reads(value.op):
+                loads.append(value.op.name == "tt.load" and value.type.elem.startswith(("f", "bf")))
+            elif id(value) not in seen:
+                left += self._sources(value)
+            seen.add(id(value))
+        return bool(loads) and all(loads)
 
     def _memory(self) -> bool:
         """Find writes that may change what is read to steer; whether there are new ones."""
@@ -181,6 +199,8 @@ class _Tracer:
             if kinds | known == known and id(value) in self.found.needed:
                 continue
             self.found.needed[id(value)] = known | kinds
+            if value.op is not None and _reads(value.op):
+                self.found.reads[id(value.op)] = value.op
             self._open += [(source, kinds) for source in self._sources(value)]
 
     def _sources(self, value: Value) -> list[Value]:
@@ -193,8 +213,6 @@ class _Tracer:
             return [region.blocks[0].ops[-1].operands[value.index] for region in op.regions]
         if op.name == "scf.while":
             return [op.regions[0].blocks[0].ops[-1].operands[value.index + 1]]
-        if op.name == "tt.load" or op.name in ATOMICS:
-            self.found.reads[id(op)] = op
         sources = list(op.operands)
         if op.name in COMBINES:
             sources += [operand for inner in walk(op.regions[0]) for operand in inner.operands]
@@ -221,6 +239,15 @@ class _Tracer:
         """The sources of a value that a loop carries. All its names are needed together."""
         body = loop.regions[0].blocks[0]
         return [loop.operands[3 + index], body.args[1 + index], body.ops[-1].operands[index]]
+
+
+def _reads(op: Op) -> bool:
+    return op.name == "tt.load" or op.name in ATOMICS
+
+
+def _has_no_alternative(branch: Op) -> bool:
+    others = [op for region in branch.regions[1:] for block in region.blocks for op in block.ops]
+    return not branch.results and all(op.name == "scf.yield" for op in others)
 
 
 def _is_combine(op: Op | None) -> bool:
@@ -403,7 +430,14 @@ class _Slimmer:
     def _if(self, block: BasicBlock, old: Op) -> None:
         kept = [k for k, value in enumerate(old.results) if self.steering.needs(value)]
         op = Op(old.name, [], [], old.attrs, loc=old.loc, block=block)
-        self._use(op, old.operands)
+        if id(old) in self.steering.taken:
+            true = Op("arith.constant", [], [], {"value": "true"}, loc=old.loc, block=block)
+            true.results = [Value("%taken", old.operands[0].type, true, 0)]
+            true.results[0].uses.append(op)
+            op.operands.append(true.results[0])
+            block.ops.append(true)
+        else:
+            self._use(op, old.operands)
         for region in old.regions:
             body = region.blocks[0]
             yields = body.ops[-1].operands if body.ops and body.ops[-1].name == "scf.yield" else []
@@ -512,16 +546,16 @@ class Skeleton:
 
 
 @lru_cache(maxsize=256)
-def skeleton_of(ttir: str, name: str | None = None, *, apart: bool = False) -> Skeleton:
+def skeleton_of(ttir: str, name: str | None = None, *, apart: bool = False, taken: bool = False) -> Skeleton:
     """The skeleton of a kernel's text. ``apart``: what it writes through addresses from memory is taken to be none of
-    the arguments that steer it, which is for the caller to make sure of.
+    the arguments that steer it, which is for the caller to make sure of; ``taken`` as for :func:`steering_of`.
 
     Raises:
         TTIRError: malformed text.
         UnsupportedTTIR: what cannot be simulated.
     """
     kernel = compile_ttir(ttir, name=name)
-    steering = steering_of(kernel.function, apart=apart)
+    steering = steering_of(kernel.function, apart=apart, taken=taken)
     lowered = _lower(kernel, steering, loads=True)
     reads = tuple(
         SteeringRead(op.name, argument_name(op), steering.kinds(op).words(), op.loc)

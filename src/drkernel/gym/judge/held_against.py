@@ -19,7 +19,7 @@ from drkernel.sim.gpu.kernel_text import LOADED, STORED
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
 EXACT_SLACK = 0.98
-"""the same for shares where all programs were counted and only axes of independent work were shorter: borders"""
+"""the same for shares where all programs were counted: borders"""
 WHOLE_SLACK, ADDRESSING = 0.5, 1.0
 """Strides of one and known sizes save address arithmetic: at most half of a program's integer work, and one operation
 per byte moved."""
@@ -184,6 +184,10 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
     asked, most = least_growth(own.work, one.work), max(growths(own.work, one.work))
     if own.work.output_bytes >= own.work.input_bytes:  # what is made of inputs may grow as outputs do, then
         asked = min(asked, own.work.output_bytes / max(1, one.work.output_bytes))
+    labels = [label.partition("(")[0] for label in own.seen.operators]
+    mine, theirs = ([work.elements.get(label, 0.0) for label in labels] for work in (own.work, one.work))
+    if labels and all(theirs):  # it leaves to PyTorch what the reference does so
+        asked = min(asked, sum(mine) / sum(theirs))
     grown = sum(min(here[label], most * amount) for label, amount in there.items()) / (there.total() or 1.0)
     if there.total() >= trifle and grown < SLACK * asked:
         yield f"{PYTORCH} work on {grown:.3g} times as many elements, the reference on {asked:.3g} times"
@@ -197,13 +201,12 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
 def _of_inputs(own: OwnCall, one: Exercise, same: Sequence[Exercise]) -> Iterator[str]:
     """Each input is read to the same extent as when checked, or by as much more as the sizes require, or as tiles along
     a diagonal do."""
-    asked = least_growth(own.work, one.work) if one.work is not None and not one.kept_rows else None
-    slack = _slack(own, one)
+    slack = EXACT_SLACK if own.seen.exact else SLACK
     for name, before in one.seen.read.items():
         here, there = own.seen.share(name), one.seen.share(name)
         grown = own.seen.read.get(name, 0.0) / before if before else 1.0
         least = _least_share(own, name, [(each.seen.sizes, {name: each.seen.share(name)}) for each in same])
-        if here < slack * there and (asked is None or grown < SLACK * asked) and here < least:
+        if here < slack * there and grown < slack * _growth_of(own, one, name) and here < least:
             yield f"{_often(here)} of {name} is read; {_often(there)} where it was checked"
     for name in sorted(own.seen.written - one.seen.written):
         yield f"{name} is written into, which it was not where it was checked"
@@ -219,7 +222,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: fl
         before = one.seen.launched[signature]
         parts = [(each.seen.sizes, each.seen.launched[signature].shares) for each in same]
         least = {name: _least_share(own, name, parts) for name in before.shares}
-        yield from _of_shares(launched, before, _slack(own, one), None if one.kept_rows else asked, least)
+        yield from _of_shares(launched, before, own, one, least)
         yield from _of_results(own, launched, one, before)
         checked = [each.seen.launched[signature] for each in same]
         yield from _of_loops(launched, checked)
@@ -322,29 +325,37 @@ def _beside_stores(launched: Launched) -> float:
     return launched.unmasked(LOADED) / max(TRIFLE, launched.unmasked(STORED))
 
 
-def _slack(own: OwnCall, one: Exercise) -> float:
-    return EXACT_SLACK if one.kept_rows and own.seen.exact else SLACK
-
-
 def _of_shares(
-    launched: Launched, before: Launched, slack: float, asked: float | None, least: Mapping[str, float]
+    launched: Launched, before: Launched, own: OwnCall, one: Exercise, least: Mapping[str, float]
 ) -> Iterator[str]:
     """Each kernel reads as large a part of each input, and of intermediate results, as when it was checked, in as many
     of its launches, and writes as large a part.
 
     That all kernels together read all of an input says little: one may look at the same few columns in every program
     while another reads them all, or one launch reads it all and the next ones hardly any. Where a shortened axis has
-    positions that belong together, parts have another meaning; there it is enough that the kernel reads ``asked`` times
-    as much.
+    positions that belong together, parts have another meaning; there it is enough that the kernel reads as many times
+    as much as the reference.
     """
+    slack = EXACT_SLACK if own.seen.exact else SLACK
     for name, there in before.shares.items():
         here, grown = launched.shares.get(name, 0.0), launched.read.get(name, 0.0) / before.read[name]
-        if here < slack * there and (asked is None or grown < SLACK * asked) and here < least[name]:
+        if here < slack * there and grown < slack * _growth_of(own, one, name) and here < least[name]:
             yield f"{launched.name} reads {_often(here)} of {name}; {_often(there)} where it was checked"
     for name, there in before.written.items():
         here = launched.written.get(name, 0.0)
-        if here < slack * there and asked is None:
+        if here < slack * there and math.isinf(_growth_of(own, one, name)):
             yield f"{launched.name} writes {_often(here)} of {name}; {_often(there)} where it was checked"
+
+
+def _growth_of(own: OwnCall, one: Exercise, name: str) -> float:
+    """The growth of what the reference reads of an argument; for anything else that of its work or, if this is more, of
+    the argument that grows least. No bound where only independent axes were shorter, or where it is not known."""
+    if one.work is None or one.kept_rows:
+        return math.inf
+    mine, theirs = own.work.elements, one.work.elements
+    grown = {place: mine[place] / theirs[place] for place in own.seen.sizes if place in mine and place in theirs}
+    least = min((growth for growth in grown.values() if growth > 1), default=1.0)
+    return grown.get(name, max(least, least_growth(own.work, one.work)))
 
 
 def _of_results(own: OwnCall, launched: Launched, one: Exercise, before: Launched) -> Iterator[str]:

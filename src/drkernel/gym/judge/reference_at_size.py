@@ -5,8 +5,10 @@ and results are shapes, so that a product of 8192³ or a batch of 6 GB takes mil
 keeps of its results depends on data, and is looked at where these can be executed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +38,7 @@ _COUNTED_ON = "h200"
 _MASKS = ("tril", "triu", "masked_fill", "diag")
 _TAKEN = ("index", "gather", "take")
 """operators that keep those elements of their argument that indices name"""
+_PICKS = (*_TAKEN, "embedding")
 _SELECTIONS = (*_TAKEN, "slice", "select")
 """operators that keep a part of their argument's elements"""
 _PRODUCTS = (
@@ -75,6 +78,9 @@ class ReferenceWork:
     """floating-point operations of products and convolutions"""
     discards: bool = False
     """whether an operator discards results (a causal mask), so that a kernel need not compute them"""
+    elements: Mapping[str, float] = field(default_factory=dict)
+    """of each argument and weight, as in ``Seen.sizes``, that operators read, or pick by indices; of each operator, by
+    its label, that it reads"""
 
     @property
     def operations(self) -> float:
@@ -151,7 +157,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
             engine.reset_counters()
             engine.accounts.keep_journal = True
             results = model(*drawn)
-            timed = _second_call(engine, drawn, [*model.parameters(), *model.buffers()], results)
+            timed = _second_call(engine, drawn, dict([*model.named_parameters(), *model.named_buffers()]), results)
         except Exception as error:  # a reference may raise anything
             missed += [dependence.message for dependence in engine.counters.dependences]
             timed = f"{type(error).__name__}: {error}"
@@ -161,9 +167,18 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     return _Run(Forms(inputs, words, state, outputs), "; ".join(missed) or timed)
 
 
-def _second_call(engine: DeviceEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
+def _second_call(engine: DeviceEngine, inputs: Any, weights: Mapping[str, Any], results: Any) -> _Timed:
     profile, entries = engine.profile(), engine.accounts.entries or ()
     operators = [entry for entry in entries if isinstance(entry, Operator)]
+    named = {f"input {n}": leaf for n, leaf in enumerate(tree_leaves(inputs)) if isinstance(leaf, DeviceTensor)}
+    named |= {f"weight {name}": value for name, value in weights.items()}
+    at = {engine.heap.held(value._handle).base: name for name, value in named.items()}
+    elements: Counter[str] = Counter()
+    for operator in operators:
+        picked = sum(meta.elements for meta in operator.outputs) if _plain(operator).startswith(_PICKS) else math.inf
+        for meta in operator.inputs:
+            for name in (operator.label, at.get(meta.storage)):
+                elements[name or ""] += min(meta.elements, picked)  # type: ignore[assignment]
     work = ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
         read=sum(meta.elements for operator in operators for meta in operator.inputs),
@@ -172,8 +187,13 @@ def _second_call(engine: DeviceEngine, inputs: Any, weights: Any, results: Any) 
         output_bytes=bytes_among(results),
         products=sum(row.flops or 0.0 for row in profile.rows if row.name.removeprefix("aten.").startswith(_PRODUCTS)),
         discards=_discards(operators),
+        elements=elements,
     )
     return _Timed(profile, work)
+
+
+def _plain(operator: Operator) -> str:
+    return operator.name.removeprefix("aten::").removeprefix("aten.")
 
 
 def _form(value: Any) -> Form | None:
@@ -202,7 +222,7 @@ def _discards(operators: Sequence[Operator]) -> bool:
     masked: set[int] = set()
     for operator in operators:
         ins, outs = ({meta.storage for meta in metas} for metas in (operator.inputs, operator.outputs))
-        name = operator.name.removeprefix("aten::").removeprefix("aten.")
+        name = _plain(operator)
         mask, selection, product = _is_mask(operator, name), name.startswith(_SELECTIONS), name.startswith(_PRODUCTS)
         if (
             (ins & masked and (product or ins & products))

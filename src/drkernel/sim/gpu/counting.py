@@ -117,7 +117,10 @@ class LaunchCounter:
         """
         heap, skeleton = self._engine.heap, skeleton_of(command.ttir, command.name)
         named = given_to(skeleton, command, held)
-        missing = _dependences(command.name, skeleton, named, {one.base for one in held if not heap.has_contents(one)})
+        lacks = {one.base for one in held if not heap.has_contents(one)}
+        if missing := _dependences(command.name, skeleton, named, lacks):  # what floats decide is done
+            skeleton = skeleton_of(command.ttir, command.name, taken=True)
+            missing = _dependences(command.name, skeleton, named, lacks)
         found = Counted(
             self.count(skeleton, command, held, resources, settings, bound), frozenset(one.base for one in held), rough
         )
