@@ -56,10 +56,8 @@ def atomic_cas(low: Lowering, op: Op) -> None:
     e = low.e
 
     def update(old: str, lane: str, second: str) -> str:
-        ty = f"i{8 * elem_bytes(pointee.elem)}"
-        same = e.bin("icmp eq", ty, to_memory(e, old, pointee, 1), to_memory(e, lane, pointee, 1))
         reg = llvm_type(pointee)
-        return e.op(f"select i1 {same}, {reg} {second}, {reg} {old}")
+        return _same_bits(e, old, lane, pointee).choose(Numbers(e, second, reg, 1), Numbers(e, old, reg, 1)).text
 
     _atomic(low, op, pointer, [expected, new], None, pointee, update)
 
@@ -100,7 +98,8 @@ def _atomic(
         if low.checked and sync_flags(op):
             flags = str(sync_flags(op))
             if op.name == "tt.atomic_cas":  # one that fails changes nothing: it can only acquire
-                flags = _flags_of_cas(e, sync_flags(op), old, lanes[0], pointee)
+                same = _same_bits(e, old, lanes[0], pointee)
+                flags = e.op(f"select i1 {same.text}, i64 {flags}, i64 {sync_flags(op) & ACQUIRE}")
             e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", address), ("i64", flags))
         go_end = e.label
         e.jump(done)
@@ -115,23 +114,22 @@ def _atomic(
         low.env[result] = buffer
 
 
-def _flags_of_cas(e: Emitter, flags: int, old: str, expected: str, pointee: Type) -> str:
+def _same_bits(e: Emitter, old: str, expected: str, pointee: Type) -> Numbers:
     ty = f"i{8 * elem_bytes(pointee.elem)}"
-    same = e.bin("icmp eq", ty, to_memory(e, old, pointee, 1), to_memory(e, expected, pointee, 1))
-    return e.op(f"select i1 {same}, i64 {flags}, i64 {flags & ACQUIRE}")
+    left, right = (Numbers(e, to_memory(e, value, pointee, 1), ty, 1) for value in (old, expected))
+    return left.equals(right)
 
 
 def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Type) -> str:
-    e, ty = low.e, llvm_type(pointee)
+    before, given = (Numbers(low.e, text, llvm_type(pointee), 1) for text in (old, lane))
     if kind == "fadd":
-        return round_to(Numbers(e, old, ty, 1) + Numbers(e, lane, ty, 1), pointee.elem).text
+        return round_to(before + given, pointee.elem).text
     if kind in ("exch", "xchg"):
         return lane
     if pointee.is_float and kind in ("and", "or"):  # how the front end writes a descriptor's min and max of halves
-        return e.call(f"llvm.{'minnum' if kind == 'and' else 'maxnum'}.{ty}", ty, (ty, old), (ty, lane))
+        return before.call("minnum" if kind == "and" else "maxnum", given).text
     if kind in ("add", "and", "or", "xor"):
-        return e.bin(kind, ty, old, lane)
+        return before.binary(kind, given).text
     if kind in ("max", "min", "umax", "umin") and not pointee.is_float:
-        name = {"max": "smax", "min": "smin"}.get(kind, kind)
-        return e.call(f"llvm.{name}.{ty}", ty, (ty, old), (ty, lane))
+        return before.call({"max": "smax", "min": "smin"}.get(kind, kind), given).text
     raise UnsupportedTTIR(f"atomic {kind} on {pointee.elem}", op.loc)

@@ -8,6 +8,7 @@ no effects, and lanes choose. Any other runs on one lane after another, as the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ttir_executor.lower import branches as control
@@ -16,7 +17,7 @@ from ttir_executor.lower.elementwise import ELEMENTWISE, apply
 from ttir_executor.lower.emit import WIDTH, vec
 from ttir_executor.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
 from ttir_executor.lower.plan import walk
-from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
+from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, numbers_of, strip_of, to_vec
 from ttir_executor.ttir.ir import BasicBlock, Op, Region, TTIRError, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
@@ -74,12 +75,10 @@ def _run_block(low: Lowering, op: Op, block: BasicBlock, known: dict[Value, Stri
 
 def _select(low: Lowering, condition: Strip, yes: Strip, no: Strip, width: int) -> Strip:
     """Lanes of one side or the other; both have been computed, which has no effects."""
-    e = low.e
-    if all(isinstance(value, Uni) for value in (condition, yes, no)):
-        texts = [to_vec(e, value, 1) for value in (condition, yes, no)]
-        return Uni(e.op(f"select i1 {texts[0]}, {yes.ty} {texts[1]}, {yes.ty} {texts[2]}"), yes.ty)
-    vt, texts = vec(width, yes.ty), [to_vec(e, value, width) for value in (condition, yes, no)]
-    return Vec(e.op(f"select {vec(width, 'i1')} {texts[0]}, {vt} {texts[1]}, {vt} {texts[2]}"), yes.ty)
+    uniform = all(isinstance(value, Uni) for value in (condition, yes, no))
+    flag, one, other = (numbers_of(low.e, value, 1 if uniform else width) for value in (condition, yes, no))
+    found = flag.choose(one, other)
+    return Uni(found.text, found.ty) if uniform else Vec(found.text, found.ty)
 
 
 def _lane_by_lane(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Strip]:
@@ -211,9 +210,7 @@ def reduce(low: Lowering, op: Op) -> None:
 
 def _vectors(low: Lowering, values: list[Strip], width: int) -> list[Strip]:
     """Strips as full vectors, so that they can be carried by a loop."""
-    if width == 1:
-        return [Uni(to_vec(low.e, v, 1), v.ty) for v in values]
-    return [Vec(to_vec(low.e, v, width), v.ty) for v in values]
+    return [strip_of(numbers_of(low.e, value, width)) for value in values]
 
 
 def _reduce_last(low: Lowering, op: Op, shape: tuple[int, ...], outputs: list[Buffer | None]) -> None:
@@ -249,22 +246,25 @@ def _column(low: Lowering, trip: str, width: int) -> str:
     return e.bin("mul", "i32", e.bin("add", "i32", trip, "1"), str(width))
 
 
-def _accumulate(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], strip) -> list[Strip]:  # type: ignore[no-untyped-def]
-    """Combine ``start`` with ``strip(0) ... strip(trips - 1)`` in a loop."""
-    e = low.e
-    texts = [to_vec(e, v, width) for v in start]
-    tys = [v.ty for v in start]
+def _accumulate(
+    low: Lowering, op: Op, trips: int, width: int, start: list[Strip], strip: Callable[[str], list[Strip]],
+    then: Callable[[list[Strip], str], None] | None = None,
+) -> list[Strip]:  # fmt: skip
+    """Combine ``start`` with ``strip(0) ... strip(trips - 1)`` in a loop; ``then`` takes what there is after each."""
     if trips == 1:
-        return run_region(low, op, [*start, *strip("0")], width)
-    with e.loop(trips) as loop:
-        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
-        kind = Uni if width == 1 else Vec
-        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
-        merged = run_region(low, op, [*left, *strip(loop.var)], width)
-        finals = [to_vec(e, v, width) for v in merged]
-        for register, text in zip(carried, finals, strict=True):
-            loop.nexts[register] = text
-    return [kind(text, ty) for text, ty in zip(finals, tys, strict=True)]
+        merged = run_region(low, op, [*start, *strip("0")], width)
+        if then is not None:
+            then(merged, "0")
+        return merged
+    with low.e.loop(trips) as loop:
+        before = [numbers_of(low.e, value, width) for value in start]
+        carried = [one.held(low.e.carry(loop, one.vector, one.text)) for one in before]
+        merged = _vectors(low, run_region(low, op, [*map(strip_of, carried), *strip(loop.var)], width), width)
+        if then is not None:
+            then(merged, loop.var)
+        for one, value in zip(carried, merged, strict=True):
+            loop.nexts[one.text] = to_vec(low.e, value, width)
+    return merged
 
 
 def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]:
@@ -343,28 +343,11 @@ def scan(low: Lowering, op: Op) -> None:
                     return e.bin("sub", "i32", str(shape[axis] - 2), trip)
                 return e.bin("add", "i32", trip, "1")
 
-            _scan_steps(
+            _accumulate(
                 low, op, shape[axis] - 1, out.width, total, lambda k: read(step(k)), lambda v, k: write(v, step(k))
             )
     for result, buffer in zip(op.results, outputs, strict=True):
         low.env[result] = buffer
-
-
-def _scan_steps(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], read, write) -> None:  # type: ignore[no-untyped-def]
-    e = low.e
-    tys = [v.ty for v in start]
-    texts = [to_vec(e, v, width) for v in start]
-    kind = Uni if width == 1 else Vec
-    if trips == 1:
-        write(run_region(low, op, [*start, *read("0")], width), "0")
-        return
-    with e.loop(trips) as loop:
-        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
-        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
-        merged = _vectors(low, run_region(low, op, [*left, *read(loop.var)], width), width)
-        write(merged, loop.var)
-        for register, value in zip(carried, merged, strict=True):
-            loop.nexts[register] = to_vec(e, value, width)
 
 
 def histogram(low: Lowering, op: Op) -> None:
@@ -377,16 +360,14 @@ def histogram(low: Lowering, op: Op) -> None:
     with strips(low, result.type.shape) as nest:
         nest.write(buffer, Uni("0", ty))
     with strips(low, op.operands[0].type.shape or (), 1) as nest:
-        value = nest.eval(op.operands[0])
-        text = to_vec(e, value, 1)
-        inside = e.bin("icmp ult", value.ty, text, str(bins))
+        value = numbers_of(e, nest.eval(op.operands[0]), 1)
+        inside = value.compare("ult", bins)
         if len(op.operands) > 1:
-            inside = e.bin("and", "i1", inside, to_vec(e, nest.eval(op.operands[1]), 1))
+            inside = inside & numbers_of(e, nest.eval(op.operands[1]), 1)
         go, done = e.new_label("bin"), e.new_label("bin_done")
-        e.branch(inside, go, done)
+        e.branch(inside.text, go, done)
         e.start(go)
-        wide = text if value.ty == "i64" else e.cast("zext", value.ty, text, "i64")
-        slot = e.op(f"getelementptr {ty}, ptr {buffer.pointer}, i64 {wide}")
+        slot = e.op(f"getelementptr {ty}, ptr {buffer.pointer}, i64 {value.resized(64).text}")
         e.do(f"store {ty} {e.bin('add', ty, e.op(f'load {ty}, ptr {slot}'), '1')}, ptr {slot}")
         e.jump(done)
         e.start(done)

@@ -19,7 +19,9 @@ from ttir_executor.lower.strip import (
     int_literal,
     llvm_type,
     mul,
+    numbers_of,
     shift_and_mask,
+    strip_of,
     to_vec,
 )
 from ttir_executor.ttir.formats import number_of, rounded
@@ -308,13 +310,9 @@ def _choose(nest: Nest, which: Strip, key: str, first: Strip, second: Strip) -> 
     e, width = nest.low.e, nest.width
     if isinstance(which, Uni) and int_literal(which.val) is not None:
         return first if which.val == key else second
-    vt = vec(width, first.ty)
-    if isinstance(which, Uni):
-        condition = f"i1 {e.bin('icmp eq', 'i32', which.val, key)}"
-    else:
-        wanted = e.splat(key, width, "i32")
-        condition = f"{vec(width, 'i1')} {e.bin('icmp eq', vec(width, 'i32'), to_vec(e, which, width), wanted)}"
-    return Vec(e.op(f"select {condition}, {vt} {to_vec(e, first, width)}, {vt} {to_vec(e, second, width)}"), first.ty)
+    condition = numbers_of(e, which, 1 if isinstance(which, Uni) else width).equals(int(key))
+    one, other = (numbers_of(e, value, width) for value in (first, second))
+    return Vec(condition.choose(one, other).text, first.ty)
 
 
 def _split(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
@@ -338,12 +336,7 @@ def _gather(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
     e, width, size = nest.low.e, nest.width, source.type.shape[axis]
     at = nest.eval(op.operands[1], index)
     # an index outside the block is undefined in Triton; keep it inside scratch memory
-    places = to_vec(e, at, width)
-    if at.ty != "i32":
-        how = "trunc" if int(at.ty[1:]) > 32 else "sext"
-        places = e.cast(how, vec(width, at.ty), places, vec(width, "i32"))
-    bounded = e.bin("and", vec(width, "i32"), places, e.splat(str(size - 1), width, "i32"))
-    position: Strip = Uni(bounded, "i32") if width == 1 else Vec(bounded, "i32")
+    position = strip_of(numbers_of(e, at, width).resized(32, signed=True) & size - 1)
     return nest.read(source, (*index[:axis], position, *index[axis + 1 :]))
 
 
