@@ -263,6 +263,7 @@ def test_resizing_keeps_memory_and_shows_what_nothing_wrote() -> None:
         assert view.tolist() == [7, 7] and gpu.engine.heap.used_bytes == 48
         images = torch.ones(2, 3, 4, 5, device="cuda").resize_(1, 2, 2, 2, memory_format=torch.channels_last)
         assert images.stride() == (8, 1, 4, 2)
+        assert x.resize_as_(images).stride() == (8, 4, 2, 1)
         with pytest.raises(torch.OutOfMemoryError):
             x.resize_(10**12)
         with pytest.raises(RuntimeError, match="require grad"):
@@ -323,3 +324,31 @@ def test_what_frames_of_a_compiler_ask_of_a_cuda_build() -> None:
             assert torch.ones(3, device="cuda").sum().item() == 3
         with pytest.raises(UnsupportedOp, match="_nested_tensor_from_tensor_list"):  # not: mixed devices
             torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device="cuda")
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_encoder_leaves_padding_out_where_nothing_is_recorded(last: bool) -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, torch.nn.LayerNorm(16) if last else None).eval()
+    x, masks = torch.randn(2, 3, 16), ([[0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 0, 1]])
+    for padding in (torch.tensor(mask, dtype=torch.bool) for mask in masks):  # the second is not on the right alone
+        for mode in (torch.no_grad(), torch.enable_grad()):
+            with mode:
+                expected = encoder.cpu()(x, src_key_padding_mask=padding)
+                with sim.device("h100"):
+                    found = encoder.cuda()(x.cuda(), src_key_padding_mask=padding.cuda()).cpu()
+                    encoder.cpu()
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (1, 5), (2, 4, 3, 1), (1, 1, 3, 5), (1, 1, 1, 1)])
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_mask_of_attention_is_spread_over_heads_and_rows(shape: tuple[int, ...], kind: torch.dtype) -> None:
+    q, k = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8)
+    mask = torch.rand(shape) > 0.3 if kind == torch.bool else torch.randn(shape)
+    mask = mask | (torch.arange(shape[-1]) == 0) if kind == torch.bool else mask  # a row sees something
+    attend = torch.nn.functional.scaled_dot_product_attention
+    expected = attend(q, k, k, attn_mask=mask.expand(2, 4, 3, 5).contiguous())
+    with sim.device("h100"), torch.no_grad():
+        found = attend(*(one.cuda() for one in (q, k, k)), attn_mask=mask.cuda())
+        torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)

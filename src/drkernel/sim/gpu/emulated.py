@@ -138,5 +138,6 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "histc": histc,
     "_scaled_mm": scaled_mm,
     "resize_": resize,
+    "resize_as_": lambda x, like, memory_format=None: resize(x, like.shape, memory_format),
 }
 """Operator (its default overload) -> what computes it."""

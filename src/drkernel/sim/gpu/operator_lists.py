@@ -104,7 +104,7 @@ INTERNAL = frozenset(f"_foreach_{name}{end}" for name in MULTI_TENSOR for end in
     _unsafe_view _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
     _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d _upsample_nearest_exact1d_backward
     _upsample_nearest_exact2d _upsample_nearest_exact2d_backward _upsample_nearest_exact3d
-    _upsample_nearest_exact3d_backward _weight_norm_interface _weight_norm_interface_backward resize_
+    _upsample_nearest_exact3d_backward _weight_norm_interface _weight_norm_interface_backward resize_ resize_as_
     """
 )
 """Operators that begin with an underscore, allowed under exactly these names."""

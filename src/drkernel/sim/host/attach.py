@@ -25,7 +25,7 @@ from drkernel.sim.host.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.host.tensor import AUTOCAST, DeviceLink, DeviceTensor, guard_nothing
 from drkernel.sim.host.triton_kernel import SimDriver, triton_on
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.wire.commands import Channel, LaunchCommand, Ref, TensorSpec
+from drkernel.sim.wire.commands import Channel
 
 KEY = "AutocastPrivateUse1"
 BACKEND = "privateuseone"
@@ -106,11 +106,6 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _run(overload: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run one operator directly on the device of its first tensor."""
-    return args[0]._link.dispatch(overload, args, kwargs)
-
-
 _lock = threading.Lock()
 _libraries: list[torch.library.Library] = []
 """what keeps the registered kernels; they stay for the life of the process"""
@@ -136,7 +131,10 @@ def _registered() -> list[torch.library.Library]:
     for one in torch._ops._higher_order_ops.values():
         one.fallthrough(key)
     choices = _choices()
-    wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
+    calls = LibraryCalls(
+        lambda t: isinstance(t, DeviceTensor), lambda op, args, kw: args[0]._link.dispatch(op, args, kw)
+    )
+    wholes: dict[str, Callable[..., Any]] = calls.stand_ins()
     wholes["binary_cross_entropy"] = _refuse
     for name in sorted({*choices, *wholes}):
         base, _, overload = name.partition(".")
@@ -162,6 +160,16 @@ _inside = threading.local()
 """``.depth`` > 0 while this thread is in a command of the device"""
 
 
+def _passed_on(name: str, *, alone: bool = False) -> Callable[..., Any]:
+    """A command that goes to the channel below; ``alone``: with the host's modes off, as it touches tensors."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.alone() if alone else self._lock:
+            return getattr(self.inner, name)(*args, **kwargs)
+
+    return call
+
+
 class BelowModes:
     """Wraps a channel and switches the host's modes off for its calls, so that the modes do not intercept them.
 
@@ -181,37 +189,10 @@ class BelowModes:
             finally:
                 _inside.depth -= 1
 
-    def free(self, handle: int) -> None:
-        with self._lock:  # touches no tensor, as the next two
-            self.inner.free(handle)
-
-    def query(self, what: str) -> Any:
-        with self._lock:
-            return self.inner.query(what)
-
-    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
-        with self._lock:
-            return self.inner.resources(ttir, num_warps, num_stages)
-
-    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        with self.alone():
-            return self.inner.op(name, args, kwargs)
-
-    def launch(self, command: LaunchCommand) -> None:
-        with self.alone():
-            self.inner.launch(command)
-
-    def upload(self, tensor: torch.Tensor) -> TensorSpec:
-        with self.alone():
-            return self.inner.upload(tensor)
-
-    def download(self, ref: Ref) -> torch.Tensor:
-        with self.alone():
-            return self.inner.download(ref)
-
-    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
-        with self.alone():
-            return self.inner.generator(number, seed=seed, state=state)
+    free, query, resources = (_passed_on(name) for name in ("free", "query", "resources"))
+    op, launch, upload, download, generator = (
+        _passed_on(name, alone=True) for name in ("op", "launch", "upload", "download", "generator")
+    )
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import torch
 import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from drkernel.sim.host.library_calls import impl_on
+from drkernel.sim.host.library_calls import encoder_on, impl_on
 from drkernel.sim.host.loading import (
     LEGACY_TENSOR_TYPES,
     CppExtension,
@@ -192,7 +192,7 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     class Stream:
         """A CUDA stream. It has an identity but orders nothing: the device runs all work as one queue."""
 
-        device, device_index = CUDA, 0
+        device, device_index, device_type = CUDA, 0, 1
 
         def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any):
             self.priority = priority
@@ -435,6 +435,8 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_cuda_getCurrentSolverHandle": lambda: 1,
         "_cuda_getStreamFromExternal": lambda pointer, device: (pointer, 0, 1),
         "_cuda_CUDAAllocator_AllocatorState": object,
+        "_cuda_setStream": lambda stream_id, **_: torch.cuda.set_stream(torch.cuda.Stream(stream_id=stream_id)),
+        "_cuda_setDevice": lambda device: None,
         "_cuda_sleep": lambda cycles: None,
         "_cuda_set_sync_debug_mode": lambda level: setattr(link, "sync_debug", level),
         "_cuda_get_sync_debug_mode": lambda: link.sync_debug,
@@ -448,13 +450,11 @@ def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]
     """Return replacements for what TorchDynamo's ``device_interface`` took from ``torch.cuda`` when it was
     imported."""
     facts, interface = device_facts(spec), module.CudaInterface
+    names = "current_device", "device_count", "get_device_properties", "is_bf16_supported"
+    hidden = "exchange_device", "maybe_exchange_device"
     bound = {
-        "current_device": facts["current_device"],
-        "device_count": facts["device_count"],
-        "get_device_properties": facts["get_device_properties"],
-        "exchange_device": facts["_exchange_device"],
-        "maybe_exchange_device": facts["_maybe_exchange_device"],
-        "is_bf16_supported": facts["is_bf16_supported"],
+        **{name: facts[name] for name in names},
+        **{name: facts[f"_{name}"] for name in hidden},
         "synchronize": lambda device=None: None,
         "get_raw_stream": lambda device: 0,
     }
@@ -481,6 +481,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     replaced += [(torch._C, name, value) for name, value in _native(link).items()]
     replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
     replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
+    encoder = torch.nn.TransformerEncoder
     replaced += [
         (torch, "Generator", Generator),
         (torch, "Stream", _of_any_device(torch.Stream, cuda["Stream"])),
@@ -503,6 +504,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", refusing(f"torch.export {NO_GRAPH}")),
+        (encoder, "forward", encoder_on(encoder.forward, lambda tensor: isinstance(tensor, DeviceTensor))),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),
@@ -521,7 +523,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     replaced += nccl_refused()
     profiler = torch.autograd.profiler.profile
     replaced.append((profiler, "__init__", profile_on(profiler.__init__)))
-    instead = {module.__name__: module for module in (CppExtension(), Proton())}
+    modules = CppExtension("torch.utils.cpp_extension"), Proton("triton.profiler")
+    instead = {module.__name__: module for module in modules}
     replaced.append((torch.utils, "cpp_extension", instead["torch.utils.cpp_extension"]))
     before = {name: sys.modules.get(name) for name in instead}
     sys.modules.update(instead)

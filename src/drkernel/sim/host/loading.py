@@ -80,20 +80,11 @@ class CppExtension(types.ModuleType):
         )
     )
 
-    def __init__(self) -> None:
-        super().__init__("torch.utils.cpp_extension")
-
 
 class Proton(types.ModuleType):
     """Replaces ``triton.profiler``: scopes do nothing, and everything else raises an error that names it."""
 
-    def __init__(self) -> None:
-        super().__init__("triton.profiler")
-
-    @staticmethod
-    def scope(*_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
-        """Name what is launched within the block, for nobody."""
-        return contextlib.nullcontext()
+    scope = staticmethod(lambda *_, **__: contextlib.nullcontext())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -279,12 +279,6 @@ def is_cuda(value: Any) -> bool:
     return kind == "cuda"
 
 
-def _backward(
-    tensor: torch.Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
-) -> None:
-    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
-
-
 def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a call on meta tensors that host code requested by name; the device is not involved."""
     _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
@@ -305,11 +299,6 @@ def unless_ours(original: Callable[..., Any], instead: Callable[[Any], Any]) -> 
     return lambda value, *args, **kw: (
         instead(value) if isinstance(value, DeviceTensor) else original(value, *args, **kw)
     )
-
-
-def _device(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """``torch.device(0)``, which is the accelerator's first."""
-    return func("cuda", *args) if args and isinstance(args[0], int) else func(*args, **kwargs)
 
 
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -414,17 +403,14 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _ctc_loss(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.ctc_loss``: lengths are numbers to CUDA's kernels, wherever they are, and targets go to the GPU."""
-    given = {**dict(zip(_CTC_ARGUMENTS, args, strict=False)), **kwargs}
-    if isinstance(given["log_probs"], DeviceTensor):
-        for name in ("input_lengths", "target_lengths"):
-            if isinstance(given[name], torch.Tensor):
-                given[name] = given[name].tolist()
-    return func(**given)
+    if isinstance(args[0] if args else kwargs["log_probs"], DeviceTensor):
+        args = (*args[:2], *map(_as_numbers, args[2:4]), *args[4:])
+        kwargs |= {name: _as_numbers(kwargs[name]) for name in ("input_lengths", "target_lengths") if name in kwargs}
+    return func(*args, **kwargs)
 
 
-_CTC_ARGUMENTS = (
-    "log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity",
-)  # fmt: skip
+def _as_numbers(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
 def _inner(value: Any) -> Any:
@@ -445,7 +431,9 @@ def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
 
 
 _INSIDE: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.backward: _backward,
+    torch.Tensor.backward: lambda tensor, gradient=None, retain_graph=None, create_graph=False, inputs=None: (
+        torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+    ),
     torch.unravel_index: lambda indices, shape: torch.functional._unravel_index(indices, shape).unbind(-1),
 }
 """Functions in which Python code names the GPU, too (that of the backward pass, for one) -> what runs in the mode."""
@@ -465,9 +453,10 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
     torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
     torch.Tensor.get_device: _of_inner(0),
+    torch._nested_tensor_from_mask_left_aligned: lambda f, args, _: not isinstance(args[0], DeviceTensor) and f(*args),
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
-    torch.device: _device,
+    torch.device: lambda f, args, kw: f("cuda", *args) if args and isinstance(args[0], int) else f(*args, **kw),
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
