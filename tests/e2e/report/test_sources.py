@@ -27,6 +27,9 @@ PIECES = [
 ]
 
 
+coloured("x")  # the first call loads Pygments, longer than a drawn example may take
+
+
 def text(line):
     return html.unescape(re.sub(r"<[^>]*>", "", str(line)))
 
