@@ -326,21 +326,6 @@ def test_what_frames_of_a_compiler_ask_of_a_cuda_build() -> None:
             torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device="cuda")
 
 
-@pytest.mark.parametrize("last", [False, True])
-def test_an_encoder_leaves_padding_out_where_nothing_is_recorded(last: bool) -> None:
-    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-    encoder = torch.nn.TransformerEncoder(layer, 2, torch.nn.LayerNorm(16) if last else None).eval()
-    x, masks = torch.randn(2, 3, 16), ([[0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 0, 1]])
-    for padding in (torch.tensor(mask, dtype=torch.bool) for mask in masks):  # the second is not on the right alone
-        for mode in (torch.no_grad(), torch.enable_grad()):
-            with mode:
-                expected = encoder.cpu()(x, src_key_padding_mask=padding)
-                with sim.device("h100"):
-                    found = encoder.cuda()(x.cuda(), src_key_padding_mask=padding.cuda()).cpu()
-                    encoder.cpu()
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(2, 1, 1, 5), (1, 5), (2, 4, 3, 1), (1, 1, 3, 5), (1, 1, 1, 1)])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
 def test_a_mask_of_attention_is_spread_over_heads_and_rows(shape: tuple[int, ...], kind: torch.dtype) -> None:

@@ -23,7 +23,7 @@ import torch
 import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from drkernel.sim.host.library_calls import encoder_on, impl_on
+from drkernel.sim.host.library_calls import impl_on
 from drkernel.sim.host.loading import (
     LEGACY_TENSOR_TYPES,
     CppExtension,
@@ -192,7 +192,7 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     class Stream:
         """A CUDA stream. It has an identity but orders nothing: the device runs all work as one queue."""
 
-        device, device_index, device_type = CUDA, 0, 1
+        device, device_index = CUDA, 0
 
         def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any):
             self.priority = priority
@@ -481,7 +481,6 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     replaced += [(torch._C, name, value) for name, value in _native(link).items()]
     replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
     replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
-    encoder = torch.nn.TransformerEncoder
     replaced += [
         (torch, "Generator", Generator),
         (torch, "Stream", _of_any_device(torch.Stream, cuda["Stream"])),
@@ -504,7 +503,6 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", refusing(f"torch.export {NO_GRAPH}")),
-        (encoder, "forward", encoder_on(encoder.forward, lambda tensor: isinstance(tensor, DeviceTensor))),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),

@@ -148,26 +148,6 @@ def fits_fused_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Te
     return all(operand.stride(-1) == 1 for operand in operands)
 
 
-def encoder_on(original: Callable[..., Any], applies: Callable[[torch.Tensor], bool]) -> Callable[..., Any]:
-    """Return ``torch.nn.TransformerEncoder.forward``, which leaves out padding where it records nothing: it is zero."""
-
-    @functools.wraps(original)
-    def forward(self: Any, src: torch.Tensor, mask: Any = None, src_key_padding_mask: Any = None, **way: Any) -> Any:
-        padding = src_key_padding_mask
-        if padding is None or mask is not None or not applies(src) or src.dim() != 3 or not self.use_nested_tensor:
-            return original(self, src, mask, padding, **way)
-        kept = padding.logical_not()
-        recorded = self.training or torch.is_autocast_enabled() or _records((src, *self.parameters()))
-        if recorded or not torch.equal(kept.cummin(1).values, kept):
-            return original(self, src, mask, padding, **way)
-        for layer in self.layers:
-            src = layer(src, src_key_padding_mask=padding)
-        src = src.masked_fill(~kept[..., None], 0)
-        return src if self.norm is None else self.norm(src)
-
-    return forward
-
-
 class _FusedRMSNorm(torch.autograd.Function):
     """``aten::_fused_rms_norm`` with the derivative that CUDA builds have for it."""
 

@@ -453,7 +453,6 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
     torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
     torch.Tensor.get_device: _of_inner(0),
-    torch._nested_tensor_from_mask_left_aligned: lambda f, args, _: not isinstance(args[0], DeviceTensor) and f(*args),
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.device: lambda f, args, kw: f("cuda", *args) if args and isinstance(args[0], int) else f(*args, **kw),
