@@ -1,5 +1,4 @@
 # base: sizes_pools_then_product
-# new: yes
 # The same with a product of its own.
 # - return mean @ self.weight
 # + N = self.weight.shape[1]

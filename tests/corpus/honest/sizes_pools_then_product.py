@@ -1,7 +1,6 @@
 # task: pooled_rows
 # root: sizes
 # expect: credited
-# new: yes
 # Pools long rows, which grow far more than all that is read, in two kernels; the small product is PyTorch's.
 @triton.jit
 def parts(x_ptr, sums_ptr, S, count, D: tl.constexpr, BLOCK: tl.constexpr):
