@@ -125,13 +125,8 @@ def agreement(measured: Sequence[float], modelled: Sequence[float]) -> list[str]
     errors = [math.log(ours / theirs) for ours, theirs in zip(modelled, measured, strict=True)]
     sizes = [abs(error) for error in errors]
     rank, bias = spearman(measured, modelled), math.exp(quantile(errors, 0.5))
-    return [
-        f"{len(errors)}",
-        f"{rank:.3f}",
-        f"{quantile(sizes, 0.5):.3f}",
-        f"{quantile(sizes, 0.9):.2f}",
-        f"×{bias:.2f}",
-    ]
+    near, far = quantile(sizes, 0.5), quantile(sizes, 0.9)
+    return [f"{len(errors)}", f"{rank:.3f}", f"{near:.3f}", f"{far:.2f}", f"×{bias:.2f}"]
 
 
 # ---- tables

@@ -34,16 +34,16 @@ SPACE = {
 """what the tuner of both tries"""
 
 
-def kernel_of(folder: Path, kind: str) -> Any:
-    """Their kernel by itself: the modules around it want a GPU."""
+def kernel_of(folder: Path, kind: str, scratch: str) -> Any:
+    """Their kernel by itself, in a file in ``scratch``: the modules around it want a GPU."""
     name = f"_w8a8_block_{kind}_matmul"
     for path in sorted(folder.rglob(f"{kind}_*.py")):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if f"def {name}(" in text else ():
             if isinstance(node, ast.FunctionDef) and node.name == name:
-                place = Path(tempfile.mkdtemp(), f"{kind}_product.py")
+                place = Path(scratch, f"{kind}_product.py")
                 place.write_text(HEAD + (ast.get_source_segment(text, node) or ""), encoding="utf-8")
-                sys.path.insert(0, str(place.parent))
+                sys.path.insert(0, scratch)
                 return getattr(__import__(place.stem), name)
     raise SystemExit(f"no kernel {name} below {folder}")
 
@@ -63,13 +63,18 @@ def times(
 ) -> dict[str, Any]:
     """Modelled seconds of each configuration; None where it does not fit the card."""
     import torch
+    from triton.runtime.errors import OutOfResources
 
     from drkernel import sim
     from drkernel.sim.gpu.datafree.records import DataFree
 
-    kernel, (m, n, k) = kernel_of(folder, kind), shape
-    found: list[float | None] = []
-    with sim.device(card, checks="off", data_free=DataFree()) as device, torch.device("cuda"):
+    (m, n, k), found = shape, list[float | None]()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        sim.device(card, checks="off", data_free=DataFree()) as device,
+        torch.device("cuda"),
+    ):
+        kernel = kernel_of(folder, kind, scratch)
         dtype = torch.int8 if kind == "int8" else torch.float8_e4m3fn
         a, b, c = (torch.empty(s, dtype=t) for s, t in (((m, k), dtype), ((n, k), dtype), ((m, n), torch.float16)))
         scales = torch.empty(m, -(-k // 128)), torch.empty(-(-n // 128), -(-k // 128))
@@ -80,7 +85,7 @@ def times(
                 device.reset_counters()
                 kernel[grid](a, b, c, *scales, m, n, k, 128, 128, *strides, **one)
                 found.append(device.profile().total_seconds)
-            except Exception:  # as on the card: too much shared memory, too many registers
+            except OutOfResources:  # too much shared memory, or too many registers
                 found.append(None)
     return {"seconds": found}
 

@@ -76,18 +76,8 @@ def command(endpoint, out):
     save_tasks(TASKS, out.parent / "tasks.jsonl")
     command = [PYTHON, "-m", "drkernel", "bench", "--model", "openai:m", "--base-url", endpoint.url]
     command += ["--tasks", f"jsonl:{out.parent / 'tasks.jsonl'}", "--turns", "3", "--out", str(out)]
-    command += [
-        "--sampling.seed",
-        "1",
-        "--judge-seed",
-        "7",
-        "--concurrency",
-        str(CONCURRENCY),
-        "--timeout",
-        "2",
-        "--tries",
-        "20",
-    ]
+    command += ["--sampling.seed", "1", "--judge-seed", "7", "--concurrency", str(CONCURRENCY)]
+    command += ["--timeout", "2", "--tries", "20"]
     return [*command, "--checks", "1", "--json"]
 
 

@@ -1,13 +1,11 @@
 """Narrow float formats, held in registers as ``float``: rounding to nearest even, and to and from memory bits."""
 
 from ttir_executor.lower.numbers import Numbers
+from ttir_executor.ttir.formats import small_format
 from ttir_executor.ttir.ir import FLOAT_BITS, UnsupportedTTIR
 
-_FP8 = {
-    "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0), "f8E5M2FNUZ": (2, -15, 57344.0),
-    "f8E4M3FNUZ": (3, -7, 240.0),
-}  # fmt: skip
-"""mantissa bits, smallest normal exponent, largest finite value (conversions saturate to it, as cvt.satfinite does)"""
+_FP8 = ("f8E5M2", "f8E4M3FN", "f8E5M2FNUZ", "f8E4M3FNUZ")
+"""8-bit formats; what is larger than their largest number becomes that, as ``cvt.satfinite`` does"""
 
 
 def round_to(x: Numbers, elem: str) -> Numbers:
@@ -41,7 +39,7 @@ def _round_away(x: Numbers, drop: int) -> Numbers:
 
 
 def _round_fp8(x: Numbers, elem: str) -> Numbers:
-    mantissa, emin, largest = _FP8[elem]
+    mantissa, emin, largest = small_format(elem)
     size = abs(x)
     normal = drop_bits(size, 23 - mantissa)
     magic = 2.0 ** (emin - mantissa + 23)
@@ -130,7 +128,7 @@ def to_bits(x: Numbers, elem: str) -> Numbers:
 
 def _fp8_bits(x: Numbers, bits: Numbers, elem: str) -> Numbers:
     """Of formats without infinities. Those that end in UZ have one NaN, where others have the negative zero."""
-    mantissa, emin, _ = _FP8[elem]
+    mantissa, emin, _ = small_format(elem)
     sign = bits >> 24 & 128
     size = abs(x)
     normal = (size.as_bits_of("i32") >> 23 - mantissa) - ((126 + emin) << mantissa)
@@ -161,7 +159,7 @@ def from_bits(x: Numbers, elem: str) -> Numbers:
 
 
 def _from_fp8(bits: Numbers, elem: str) -> Numbers:
-    mantissa, emin, _ = _FP8[elem]
+    mantissa, emin, _ = small_format(elem)
     low = bits & 127
     normal = ((low << 23 - mantissa) + ((126 + emin) << 23)).as_bits_of("float")
     small = low.to("uitofp", "float") * 2.0 ** (emin - mantissa)

@@ -9,18 +9,16 @@ _SMALL = {
     "f8E4M3FNUZ": (4, 3, 8),
 }  # fmt: skip
 """bits of the exponent and the fraction, and the exponent of 1"""
+_OF_NUMPY = {"f64": (np.float64, np.int64), "f32": (np.float32, np.int32), "f16": (np.float16, np.int16)}
 
 
 def bits_of(f: np.ndarray, elem: str) -> np.ndarray:
     """The bits of numbers rounded to a float type, as signed integers."""
     f = np.asarray(f, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if elem == "f64":
-            return f.view(np.int64).copy()
-        if elem == "f32":
-            return f.astype(np.float32).view(np.int32).astype(np.int64)
-        if elem == "f16":
-            return f.astype(np.float16).view(np.int16).astype(np.int64)
+        if elem in _OF_NUMPY:
+            number, whole = _OF_NUMPY[elem]
+            return f.astype(number).view(whole).astype(np.int64)
         if elem == "bf16":
             wide = f.astype(np.float32).view(np.uint32).astype(np.int64)
             near = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16
@@ -44,15 +42,20 @@ def floats_of(bits: np.ndarray, elem: str) -> np.ndarray:
     """The numbers of a float type that have these bits."""
     bits = np.asarray(bits, np.int64)
     with np.errstate(invalid="ignore"):
-        if elem == "f64":
-            return bits.view(np.float64).copy()
-        if elem == "f32":
-            return bits.astype(np.int32).view(np.float32).astype(np.float64)
-        if elem == "f16":
-            return bits.astype(np.int16).view(np.float16).astype(np.float64)
+        if elem in _OF_NUMPY:
+            number, whole = _OF_NUMPY[elem]
+            return bits.astype(whole).view(number).astype(np.float64)
         if elem == "bf16":
             return (bits << 16).astype(np.int32).view(np.float32).astype(np.float64)
     return _values(elem)[bits & 0xFF]
+
+
+@cache
+def small_format(elem: str) -> tuple[int, int, float]:
+    """Bits of the fraction, smallest exponent of a normal number and largest finite number of an 8-bit format."""
+    _, fraction, bias = _SMALL[elem]
+    known = _values(elem)
+    return fraction, 1 - bias, float(known[np.isfinite(known)].max())
 
 
 @cache
