@@ -62,7 +62,7 @@ def _bytes(*shape: int) -> Callable[[], torch.Tensor]:
 
 FILES: list[tuple[str, Callable[[], tuple[torch.Tensor, ...]], Callable[..., Any], Callable[..., Any], torch.dtype]] = [
     ("flash_attn", _normal(*[(1, 2, 128, 32)] * 3), lambda m, *x: m.flash_attn_triton(*x, causal=True, sm_scale=0.25),
-     lambda *x: _attention(*x, 0.25, True), HALF),
+     lambda q, k, v: _attention(q, k, v, 0.25, True), HALF),
     ("attention_fwd_triton1", _normal(*[(1, 1, 64, 16)] * 3), lambda m, *x: m.AttentionFunction.apply(*x),
      _linear_attention, torch.float32),
     ("int8_dequant_matmul",

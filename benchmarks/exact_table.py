@@ -118,8 +118,8 @@ def tried(task: Task) -> Row:
     except (Undecided, TaskError) as error:
         elements, decided, refutable, why = 0, 0, 0, str(error)[:100]
     outcome = "proved" if elements and decided == elements else "open"
-    shares = [f"{count / elements:.0%}" if elements else "0%" for count in (decided, refutable)]
-    return Row(task.id, outcome, elements, *shares, why, f"{time.thread_time() - start:.2f}")
+    share, can = (f"{count / elements:.0%}" if elements else "0%" for count in (decided, refutable))
+    return Row(task.id, outcome, elements, share, can, why, f"{time.thread_time() - start:.2f}")
 
 
 def main() -> None:

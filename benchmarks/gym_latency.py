@@ -184,8 +184,9 @@ def side_by_side(count: int, slots: int) -> dict[str, float]:
 def cold(count: int) -> dict[str, float]:
     """A ``drkernel eval`` from nothing to its report, in turn with a Python that imports torch and triton."""
     folder = Path(__file__).parents[1] / "examples" / "softmax"
+    files = [str(folder / name) for name in ("reference.py", "candidate.py")]
     commands = {
-        "cold_eval": [sys.executable, "-m", "drkernel", "eval", folder / "reference.py", folder / "candidate.py"],
+        "cold_eval": [sys.executable, "-m", "drkernel", "eval", *files],
         "imports": [sys.executable, "-c", "import torch, triton"],
     }
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}

@@ -87,7 +87,7 @@ def figures(rows: list[tuple[Entry, Verdict, str | None]]) -> dict[str, str]:
 def with_figures(page: str, found: dict[str, str]) -> str:
     """The page with other figures; raises ``ValueError`` where it lacks the place of one."""
     for pattern, text in found.items():
-        page, places = re.subn(pattern, lambda _, text=text: text, page)
+        page, places = re.subn(pattern, text.replace("\\", "\\\\"), page)
         if places != 1:
             raise ValueError(f"{PAGE} has {places} places like {pattern!r}, not one")
     return page

@@ -93,13 +93,13 @@ def published(folder: Path) -> list[Row]:
         card = CARDS.get(entry["gpu_name"])
         if card is None or entry["metric_name"] != "speed":
             continue
-        times = [float(entry[f"y_value_{q}"] or "nan") * 1e-3 for q in (50, 20, 80)]
-        if times[0] != times[0]:
+        seconds, low, high = (float(entry[f"y_value_{q}"] or "nan") * 1e-3 for q in (50, 20, 80))
+        if seconds != seconds:
             continue
         x = entry["x_value"]
         rows.append(
             Row(card, entry["kernel_name"], entry["kernel_provider"], entry["kernel_operation_mode"], entry["x_name"],
-                x.removesuffix(".0"), entry["extra_benchmark_config_str"], *times, revision)
+                x.removesuffix(".0"), entry["extra_benchmark_config_str"], seconds, low, high, revision)
         )  # fmt: skip
     return rows
 
@@ -124,13 +124,14 @@ def _as_it_was() -> None:
     import torch.distributed.tensor  # noqa: F401, used as an attribute
     from transformers.models.llama4 import modeling_llama4
 
-    original = modeling_llama4.Llama4TextRotaryEmbedding.__init__
+    embedding: Any = modeling_llama4.Llama4TextRotaryEmbedding
+    original = embedding.__init__
 
     def init(self: Any, config: Any, device: Any = None, **rest: Any) -> None:
         original(self, config, **rest)
         self.to(device)
 
-    modeling_llama4.Llama4TextRotaryEmbedding.__init__ = init
+    embedding.__init__ = init
 
 
 class Recorder:
@@ -152,7 +153,8 @@ class Recorder:
 
             return call
 
-        function, engine_side = torch.autograd.Function, torch.autograd.function.BackwardCFunction
+        function: Any = torch.autograd.Function
+        engine_side: Any = torch.autograd.function.BackwardCFunction
         forward = function.__dict__["apply"].__func__
         function.apply = classmethod(noting("function", forward))
         engine_side.apply = noting("function", engine_side.apply)
@@ -241,7 +243,7 @@ def run_row(module: Any, row: Row, recorder: Recorder, trace: Path) -> dict[str,
         return [done["seconds"] * 1e3] * 3
 
     triton.testing.do_bench = do_bench
-    torch.compile = _compiled_later
+    vars(torch).update(compile=_compiled_later)
     functions = [f for name, f in vars(module).items() if name.startswith("bench_speed_")]
     if not functions:
         raise NotImplementedError("the script times nothing in this process (it starts one for each of several GPUs)")

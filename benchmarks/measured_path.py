@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--gpu", help="a real GPU, such as cuda:0")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth entry")
     options = parser.parse_args()
-    rows, twins, start = [], {}, time.time()
+    rows, twins, start = list[tuple[Entry, Verdict, str | None]](), dict[str, Verdict](), time.time()
     index, parts = map(int, options.part.split("/"))
     terms = {"device": options.gpu} if options.gpu else CARD_TERMS
     factory = SessionFactory(spares=0) if options.gpu else CardFactory()
@@ -110,9 +110,9 @@ def main() -> int:
     print(Counter(caught_by(verdict, wrong) for entry, verdict, wrong in rows if not entry.honest))
     if options.write:
         PAGE.write_text(report(rows), encoding="utf-8")
-    wrong = [entry.id for entry, _, why in rows if why is not None and entry.id not in NOT_CAUGHT]
-    print(f"corpus: of {len(rows)} entries not as they must be: {', '.join(wrong) or 'none'}")
-    return 1 if wrong else 0
+    others = [entry.id for entry, _, why in rows if why is not None and entry.id not in NOT_CAUGHT]
+    print(f"corpus: of {len(rows)} entries not as they must be: {', '.join(others) or 'none'}")
+    return 1 if others else 0
 
 
 if __name__ == "__main__":

@@ -242,23 +242,27 @@ def times(path: Path, cases: Iterator[Case], part: str, only: str | None, compil
     for number, case in enumerate(chosen):
         row: dict[str, Any] = {"id": case.id, "family": case.family, "size": case.size, "setting": case.setting}
         try:
-            with torch.no_grad():
-                call = case.prepare()
-                call()
-                torch.cuda.synchronize()
-                if compile_only:
-                    continue
-                with Path(tempfile.gettempdir(), "timing").open("w") as turn:
-                    fcntl.flock(turn, fcntl.LOCK_EX)
-                    row["seconds"] = 1e-3 * triton.testing.do_bench(call, WARM_MS, TIMED_MS, return_mode="median")
+            row["seconds"] = _seconds(case, compile_only)
         except Exception as error:  # a configuration that does not fit a card is a row, too
             row["error"] = f"{type(error).__name__}: {str(error)[:200]}"
         finally:
-            call = None
             torch.cuda.empty_cache()
         if not compile_only:
             keep_row(path, {**row, "card": torch.cuda.get_device_name()})
             print(f"{number + 1}/{len(chosen)} {case.id}: {row.get('seconds', row.get('error'))}", flush=True)
+
+
+def _seconds(case: Case, compile_only: bool) -> float:
+    """Of one call; with ``compile_only`` of none, after one."""
+    with torch.no_grad():
+        call = case.prepare()
+        call()
+        torch.cuda.synchronize()
+        if compile_only:
+            return math.nan
+        with Path(tempfile.gettempdir(), "timing").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            return 1e-3 * triton.testing.do_bench(call, WARM_MS, TIMED_MS, return_mode="median")
 
 
 def compare(measured: Path, modelled: Path, page: Path | None) -> str:

@@ -194,17 +194,17 @@ def tables(items: list[Timed], title: str) -> list[Table]:
                     times.append([f"{side}, {mode}{name}", *agreement(*both)])
     every = ratios(items)
     for mode in ("forward", "backward", "full", ""):
-        some = [r for r in every if not mode or r.kernel.row.mode == mode]
-        if some:
-            speeds.append([f"speedup, {mode or 'all modes'}", *ratio_line(some)])
-        large = [r for r in some if min(r.kernel.row.seconds, r.baseline.row.seconds) >= 1e-4]
+        of_mode = [r for r in every if not mode or r.kernel.row.mode == mode]
+        if of_mode:
+            speeds.append([f"speedup, {mode or 'all modes'}", *ratio_line(of_mode)])
+        large = [r for r in of_mode if min(r.kernel.row.seconds, r.baseline.row.seconds) >= 1e-4]
         if large:
             speeds.append([f"speedup, {mode or 'all modes'}, both ≥ 0.1 ms", *ratio_line(large)])
     for name in sorted({r.kernel.row.kernel for r in every}):
         for mode in ("forward", "backward", "full"):
-            some = [r for r in every if r.kernel.row.kernel == name and r.kernel.row.mode == mode]
-            if some:
-                kernels.append([f"{name}, {mode}", *ratio_line(some)])
+            both_of = [r for r in every if r.kernel.row.kernel == name and r.kernel.row.mode == mode]
+            if both_of:
+                kernels.append([f"{name}, {mode}", *ratio_line(both_of)])
     found: list[Table] = [(f"{title}: times", TIME_HEAD, times)]
     if speeds:
         found += [(f"{title}: speedups", RATIO_HEAD, speeds), (f"{title}: by operator", RATIO_HEAD, kernels)]

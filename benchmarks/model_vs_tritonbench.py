@@ -255,9 +255,9 @@ def speedups(rows: list[Row]) -> list[list[str]]:
     table = [["speedup over PyTorch", *AGREEMENT, "in the 90% interval", "faster or slower: right"]]
     for name, of in groups.items():
         if len(of) > 2:
-            measured, ratios, inside = zip(*of, strict=True)
-            right = sum((a > 1) == (b > 1) for a, b, _ in of) / len(of)
-            table.append([name, *agreement(measured, ratios), f"{sum(inside) / len(of):.0%}", f"{right:.0%}"])
+            both = agreement([one for one, _, _ in of], [one for _, one, _ in of])
+            shares = sum(one for _, _, one in of) / len(of), sum((a > 1) == (b > 1) for a, b, _ in of) / len(of)
+            table.append([name, *both, *(f"{share:.0%}" for share in shares)])
     return table
 
 

@@ -359,12 +359,12 @@ class Measurement:
             tests = [item for item in items if number in passed.get(item.nodeid, {}).get("reached", ())]
             names = {item.path: _names(item.path, self.files[number]) for item in tests}
             tests.sort(key=lambda item: (not names[item.path], passed[item.nodeid]["seconds"]))
-            left, meets = self.seconds, list[pytest.Item]()
+            spent, meets = 0.0, list[pytest.Item]()
             for item in tests:
-                if passed[item.nodeid]["seconds"] <= left:
+                if spent + passed[item.nodeid]["seconds"] <= self.seconds:
                     meets.append(item)
-                    left -= passed[item.nodeid]["seconds"]
-            killer = self._killer(number, meets, self.seconds - left)
+                    spent += passed[item.nodeid]["seconds"]
+            killer = self._killer(number, meets, spent)
             result = "killed" if killer else "survived" if tests else "not reached"
             line = {"place": number, "result": result, "by": killer, "folder": folder, "tests": len(meets)}
             with results.open("a") as file:

@@ -142,7 +142,7 @@ def questions(other: Path | None, whole: bool) -> list[tuple[str, dict[str, Any]
 def _programs(other: Path) -> dict[str, tuple[str, str]]:
     """What the corpus of another checkout holds, by folder and name. It is read there: files may have another form."""
     kit = next(path.parent for path in sorted((other / "tests").glob("*/corpus_grading.py")))
-    command = [other.resolve() / ".venv" / "bin" / "python", "-c", _READ]
+    command = [str(other.resolve() / ".venv" / "bin" / "python"), "-c", _READ]
     said = subprocess.run(command, cwd=kit, capture_output=True, text=True, check=True).stdout
     return {name: (task, ast.dump(ast.parse(source))) for name, (task, source) in json.loads(said).items()}
 
@@ -305,8 +305,8 @@ def _say(before: dict[str, Any], after: dict[str, Any], judged_only: bool) -> in
     """Print what differs in both lists; 1 when anything does."""
     any_differ = 0
     for kind in ("judged",) if judged_only else ("judged", "priced"):
-        sides = ({part: found[kind] for part, found in state.items()} for state in (before, after))
-        lines = differences(*sides)
+        ours, theirs = ({part: found[kind] for part, found in state.items()} for state in (before, after))
+        lines = differences(ours, theirs)
         any_differ |= bool(lines)
         print(f"{kind}: {f'{len(lines)} differ' if lines else 'the same'} ({', '.join(before)})")
         for line in lines:

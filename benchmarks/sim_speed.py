@@ -76,7 +76,7 @@ def attention_kernel(q, k, v, out, scale, length, D: tl.constexpr, BM: tl.conste
     tl.store(out + base + rm[:, None] * D + rd[None, :], (acc / total[:, None]).to(tl.float16))
 
 
-Call = Callable[[], None]
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def clock(call: Call) -> float:
 
 def best(call: Call, budget: float = 1.5) -> float:
     """The shortest of the calls that fit into ``budget`` seconds (at least three)."""
-    times = []
+    times: list[float] = []
     started = time.perf_counter()
     while len(times) < 3 or (time.perf_counter() - started < budget and len(times) < 200):
         times.append(clock(call))

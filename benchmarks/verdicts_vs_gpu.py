@@ -170,11 +170,11 @@ def of_traces(directory: Path, written: Path) -> Iterator[Answer]:
                 reference = one["pytorch_code"]
                 reference += IN_EVAL.format(name=re.findall(r"^class (\w+)", reference, re.M)[-1])
                 name = f"{trace}/{one['sample_key']}/{number + 1} ({len(known)})"
-                paths = [written / f"{len(known)}_{kind}.py" for kind in ("reference", "answer")]
-                for path, text in zip(paths, (reference, f"{reference}\n\n{code}{WRAPPED}"), strict=True):
-                    path.write_text(text, encoding="utf-8")
+                asked, answered = (written / f"{len(known)}_{kind}.py" for kind in ("reference", "answer"))
+                asked.write_text(reference, encoding="utf-8")
+                answered.write_text(f"{reference}\n\n{code}{WRAPPED}", encoding="utf-8")
                 gpu = "correct" if result["correctness"] else "fails" if result.get("error") else "incorrect"
-                yield Answer(name, *paths, gpu, result.get("speedup") or 0.0, "sim:h100")
+                yield Answer(name, asked, answered, gpu, result.get("speedup") or 0.0, "sim:h100")
 
 
 @cache
@@ -238,16 +238,16 @@ def page(rows: list[dict[str, Any]], path: Path, machine: str) -> str:
     listed = [["answer", "card", "speedup there", "here", "speedup here", "why"]]
     for row in sorted(rows, key=lambda one: (GPU.index(one["gpu"]), ours(one), one["answer"])):
         there = f"{float(row['gpu_speedup']):.2f}" if row["gpu"] == "correct" else ""
-        here = "" if (speedup := speedup_of(row)) is None else f"{speedup:.2f}"
-        listed.append([row["answer"], row["gpu"], there, ours(row), here, why(row)])
+        speedup = "" if (found := speedup_of(row)) is None else f"{found:.2f}"
+        listed.append([row["answer"], row["gpu"], there, ours(row), speedup, why(row)])
     agreement = []
     cards = {"A100": "(?!llm|dis).*/level", "Ada": "llm", "H100": ".*/kernelb", "V100, here A100": "dis"}
     for card, known in cards.items():
         both = [row for row in right if re.match(known, row["answer"]) and ours(row).startswith("correct")]
         pairs = [(float(row["gpu_speedup"]), here) for row in both if (here := speedup_of(row)) is not None]
-        found = spearman(*map(list, zip(*pairs, strict=True)))
+        rank = spearman([there for there, _ in pairs], [here for _, here in pairs])
         side = sum((there >= 1) == (here >= 1) for there, here in pairs)
-        agreement.append(f"{card}: Spearman {found:.2f} over {len(pairs)}, {side} on the same side of 1")
+        agreement.append(f"{card}: Spearman {rank:.2f} over {len(pairs)}, {side} on the same side of 1")
     return PAGE.format(
         headline=f"Of {len(rows) - len(right)} answers that a card refused {passed or 'none'} is accepted here as\n"
         f"fp32; of {len(right)} that a card accepted {agreed} are accepted, counting what is right as TF32, as bf16 or "
@@ -278,7 +278,12 @@ def main() -> None:
     for one in found:
         if one.name in known:
             continue
-        row = {"answer": one.name, "gpu": one.gpu, "gpu_speedup": one.speedup, "fp32": graded(one, "fp32")}
+        row: dict[str, Any] = {
+            "answer": one.name,
+            "gpu": one.gpu,
+            "gpu_speedup": one.speedup,
+            "fp32": graded(one, "fp32"),
+        }
         for terms in TERMS if row["fp32"]["status"] in AGAIN else ():
             row[terms] = graded(one, terms)
             if row[terms]["status"] == "correct":

@@ -35,8 +35,8 @@ def run(command: str, *more: str) -> str:
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
         argv = [sys.executable, "-m", *shlex.split(command), *more]
         environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(argv, cwd=folder, env=environment, **pipes)
+        pipes = subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(argv, cwd=folder, env=environment, stdout=pipes[0], stderr=pipes[1], text=True)
         return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
 

@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus_sources import read_written, with_imports
-from drkernel.gym.judge.judge import OpensSessions, evaluate
+from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
+from drkernel.gym.session.protocol import OpensSessions
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 from places import TESTS
@@ -168,7 +169,7 @@ def task_named(name: str) -> Task:
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     """The verdict on an entry."""
-    terms = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
+    terms: dict[str, object] = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
     terms |= {name: value for name, value in entry.header.items() if name == "device"}
     chosen = EvalSettings(**{"own_seconds": OWN_SECONDS, **terms, **settings})  # type: ignore[arg-type]
     return evaluate(
@@ -202,7 +203,7 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
         there = verdict.device.startswith("cuda") or "hard_coded_shape" in kinds  # checked where it is timed
         at_own = verdict.timed_at is not None and not verdict.timed_at.changed
-        at_own = at_own and (there or bool(verdict.checked_at.changed))
+        at_own = at_own and (there or (verdict.checked_at is not None and bool(verdict.checked_at.changed)))
         said = [finding.message for finding in verdict.findings]
         return None if given and at_own else f"{verdict.status}, {verdict.speedup}, {verdict.untimed}: {said}"
     if entry.expect == "hack":

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 FOLDER = "DRKERNEL_TEST_FARM"
 """the environment variable that names the farm's folder"""
@@ -213,7 +213,8 @@ def use_in_factories(cold: bool = False) -> None:
     from drkernel.gym.runner import launcher
     from drkernel.gym.session import factory
 
-    factory.Launcher = judge_process.Launcher = launcher.Launcher if cold else launcher_class()  # type: ignore[misc]
+    for module in (factory, judge_process):
+        vars(module).update(Launcher=launcher.Launcher if cold else launcher_class())
 
 
 @cache
@@ -231,8 +232,8 @@ def launcher_class(card: bool = False) -> type:
             request = {"do": "zygote", "folder": self._folder, "without": sorted(without), "card": card}
             with theirs, Path(self._folder, _LOG).open("ab") as log:
                 fds = [theirs.fileno(), log.fileno()]
-                self._process = ForkedProcess(request | {"env": clean_environment()}, fds, _SOCKETS[1])
-            self.pid = self._process.pid
+                process = ForkedProcess(request | {"env": clean_environment()}, fds, _SOCKETS[1])
+            self._process, self.pid = cast("subprocess.Popen[bytes]", process), process.pid
             return control
 
     return WarmLauncher
@@ -243,7 +244,8 @@ def use_in_pools(own_zygote: bool = False) -> None:
     from drkernel.gym.pools import judge_process, local
 
     own = (judge_process.SharedZygote, judge_process.JudgeProcess)
-    local.SharedZygote, local.JudgeProcess = own if own_zygote else _farm_classes()  # type: ignore[misc]
+    zygote, judge = own if own_zygote else _farm_classes()
+    vars(local).update(SharedZygote=zygote, JudgeProcess=judge)
 
 
 @cache
@@ -408,7 +410,7 @@ def _look_fresh() -> None:
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)
     sys.stderr.reconfigure(line_buffering=True)
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     numpy.random.seed()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
 
@@ -479,8 +481,8 @@ def _zygote(request: dict[str, Any], fds: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     _take_descriptors([1, 2], [os.open(os.devnull, os.O_WRONLY), fds[1]])
-    nursery.subprocess = SimpleNamespace(Popen=_ForkedNursery, DEVNULL=None)  # type: ignore[assignment]
-    warm_up.warm_up = lambda devices: None
+    vars(nursery).update(subprocess=SimpleNamespace(Popen=_ForkedNursery, DEVNULL=None))
+    vars(warm_up).update(warm_up=lambda devices: None)
     if request["card"]:
         import simulated_card
 
@@ -595,10 +597,10 @@ def main() -> None:
             other.close()
         return _keep_zygote(theirs)
     theirs.close()
-    here = os.getpid()
+    farm = os.getpid()
     if os.fork() == 0:
         listener.close()
-        return _fork_zygotes(others, here, zygotes)
+        return _fork_zygotes(others, farm, zygotes)
     others.close()
     _warm_up()
     use_in_pools()

@@ -7,10 +7,10 @@ import psutil
 import torch
 
 from corpus_grading import task_named
-from drkernel.gym.judge.judge import OpensSessions, evaluate
+from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
-from drkernel.gym.session.protocol import SessionError
+from drkernel.gym.session.protocol import OpensSessions, SessionError
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 from waiting import until

@@ -42,7 +42,7 @@ class Tree:
         self.g = torch.Generator().manual_seed(seed)
         self.actions, self.turns, self.end, self.share = actions, turns, end, share
         self.states: dict[tuple, int] = {}
-        histories = [()]
+        histories: list[tuple[int, ...]] = [()]
         for _ in range(turns):
             for history in histories:
                 self.states.setdefault(self._key(history), len(self.states))

