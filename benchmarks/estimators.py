@@ -1,6 +1,6 @@
-"""Every estimator on one page: bias and variance by full enumeration in float64, and what a prompt costs.
+"""Every estimator in one table: bias and variance by full enumeration in float64, and what a prompt costs.
 
-    python benchmarks/estimators.py            # prints the table; --out docs/results/estimators.md writes the page
+    python benchmarks/estimators.py            # prints the table; --out docs/results/estimators.csv writes it
 
 Two problems of rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
 at different turns, by chance and by what was done) and with up to 2 turns (6 trajectories). Every group of 4
@@ -145,45 +145,14 @@ def table(problem: str, found: dict[str, list[Figures]]) -> list[list[str]]:
     return lines
 
 
-PAGE = """# The estimators: bias, variance, cost
-
-Which unbiased estimator costs the fewest graded turns? **TRLOO; leave-one-out OTB is level with it, RLOO needs 1.1 to
-1.6 times as many.**
-
-`python benchmarks/estimators.py --out docs/results/estimators.md`, without sampling: two tiny problems whose every
-draw is enumerated, {seeds} random policies and rewards each, 4 trajectories a prompt. *Relative bias* is
-‖E[ĝ] − g‖/‖g‖, mean over problems; *worst cosine* the least between E[ĝ] and g; *relative variance* the trace of the
-covariance of ĝ over ‖E[ĝ]‖², geometric mean. A graded turn is one answer, of one token. The last column is the number
-of graded turns for one signal-to-noise ratio; for a biased estimator it is that of its own mean, wherever that points.
-
-{sheet}
-
-## What it shows
-
-{reading}
-
-`otb_tir` aligns tokens by their position in the trajectory; with turns of one token it is the table's OTB, and so is
-`otb` (by turn). Over long sequences: [variance.md](variance.md). Bias by turn, of rejections and of importance weights:
-[bias.md](bias.md). Selection of data (RLoop, ConCuR) is no estimator: [coldstart.md](../coldstart.md#selecting).
-"""
-
-
 def main() -> None:
-    """Print the page, or write it; the reading between the tables is kept from the page that is there."""
+    """Print the table, or write it."""
     parser = parser_of(__doc__)
-    parser.add_argument("--out", type=Path, help="file to write; default: print")
+    parser.add_argument("--out", type=Path, help="CSV file to write; default: print")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    old = out.read_text() if out is not None and out.exists() else ""
-    reading = old.partition("## What it shows\n\n")[2].partition("\n\n`otb_tir`")[0]
     rows = [HEAD, *table("three turns, ragged endings", collect(3)), *table("two turns", collect(2))]
-    if out is None:
-        print(*markdown(rows), sep="\n")
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    sheet = write_table(out.with_suffix(".csv"), rows)
-    out.write_text(PAGE.format(seeds=len(SEEDS), sheet=sheet, reading=reading or "(to be written)"))
-    print(f"wrote {out}")
+    print(write_table(out, rows) if out else "\n".join(markdown(rows)))
 
 
 if __name__ == "__main__":

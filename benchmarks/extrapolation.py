@@ -20,7 +20,7 @@ from pathlib import Path
 from drkernel.sim.context import device
 from drkernel.sim.gpu.datafree.records import DataFree
 from extrapolation_kernels import Case, cases
-from surveys import cells, parser_of, write_table
+from surveys import parser_of, write_table
 from ttir_executor.skeleton.measure import SampleSettings
 
 SAMPLED = SampleSettings(full_sectors=1e5, sample_sectors=1e5)
@@ -78,21 +78,18 @@ def measure(case: Case, gpu: str) -> Row:
     return Row(case, programs, looked, executed, free, sampled, stated, (first, second, third))
 
 
-def table(rows: list[Row]) -> list[str]:
-    """Markdown."""
-    lines = [
-        "| kernel | what is hard | size | programs (looked at) | executed | data-free | sampled (stated) | speed |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        plain, sampled = row.errors
-        size = " × ".join(map(str, row.case.size))
-        lines.append(
-            f"| {row.case.name} | {row.case.kind} | {size} | {row.programs:,} ({row.looked_at:,}) "
-            f"| {row.executed * 1e6:.1f} µs | {plain:.2%} | {sampled:.2%} ({row.stated:.2%}) "
-            f"| {row.seconds[0] / row.seconds[1]:.1f}×, {row.seconds[0] / row.seconds[2]:.1f}× |"
-        )
-    return lines
+HEAD = ["kernel", "what is hard", "size", "programs (looked at)", "executed", "data-free", "sampled (stated)", "speed"]
+
+
+def cells(row: Row) -> list[str]:
+    """The cells below :data:`HEAD`."""
+    plain, sampled = row.errors
+    free, part = (row.seconds[0] / seconds for seconds in row.seconds[1:])
+    return [
+        row.case.name, row.case.kind, " × ".join(map(str, row.case.size)), f"{row.programs:,} ({row.looked_at:,})",
+        f"{row.executed * 1e6:.1f} µs", f"{plain:.2%}", f"{sampled:.2%} ({row.stated:.2%})",
+        f"{free:.1f}×, {part:.1f}×",
+    ]  # fmt: skip
 
 
 def summary(rows: list[Row]) -> list[str]:
@@ -119,10 +116,10 @@ def main() -> int:
     for case in cases():
         if not options.only or case.name in options.only:
             rows.append(measure(case, options.gpu))
-            print(table(rows)[-1], flush=True)
+            print(*cells(rows[-1]), sep=" | ", flush=True)
     print("\n".join(summary(rows)))
     if options.out:
-        write_table(options.out, cells(table(rows)))
+        write_table(options.out, [HEAD, *map(cells, rows)])
     return 0 if all(max(row.errors) <= WITHIN for row in rows) else 1
 
 

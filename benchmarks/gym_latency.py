@@ -8,6 +8,7 @@ one in a process of its own, as a ratio to importing torch and triton. Wall-cloc
 processor time (``cpu``: judge, zygote and all children) does not.
 """
 
+import itertools
 import json
 import os
 import statistics
@@ -28,49 +29,11 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.tasks.builtin import builtin_task
+from stts_writer import source
 from surveys import parser_of
 
-_HEAD = """import torch, triton
-import triton.language as tl
-from torch import nn
-"""
-
-HONEST = {
-    "level1/softmax": _HEAD
-    + """
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
-    mask = offsets < cols
-    x = tl.load(x_ptr + row * cols + offsets, mask=mask, other=-float("inf"))
-    e = tl.exp(x - tl.max(x, axis=0))
-    tl.store(out_ptr + row * cols + offsets, e / tl.sum(e, axis=0), mask=mask)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
-""",
-    "level1/relu": _HEAD
-    + """
-@triton.jit
-def relu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
-    tl.store(out_ptr + offsets, tl.where(x > 0, x, x * 0), mask=mask)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-        return out
-""",
-}
+HONEST = {name: source(f"builtin/{name}", rung=5) for name in ("level1/softmax", "level1/mish")}
+"""tasks, and kernels that are right"""
 
 FORKS = """
 import os, resource
@@ -116,12 +79,8 @@ class OwnWork:
 
 def requests(count: int, tag: str) -> list[EvalRequest]:
     """Distinct requests over the honest candidates."""
-    sources = list(HONEST.items())
-    return [
-        EvalRequest(task=builtin_task(name), candidate=f"{source}\n# {tag} {number}")
-        for number in range(count)
-        for name, source in [sources[number % len(sources)]]
-    ]
+    turns = zip(range(count), itertools.cycle(HONEST.items()), strict=False)
+    return [EvalRequest(task=builtin_task(name), candidate=f"{text}\n# {tag} {at}") for at, (name, text) in turns]
 
 
 def one_after_another(count: int) -> dict[str, float]:

@@ -7,7 +7,6 @@ Needs no GPU; about eight minutes on two cores.
 """
 
 import argparse
-import re
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "kit"))
 from corpus_grading import ROOTS, Entry, entries, try_entry  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
-from surveys import write_table  # noqa: E402
+from surveys import with_figures, write_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "hacks.md"
 
@@ -82,15 +81,6 @@ def figures(rows: list[tuple[Entry, Verdict, str | None]]) -> dict[str, str]:
             for name, what in (TIERS | ROOTS).items()
         },
     }
-
-
-def with_figures(page: str, found: dict[str, str]) -> str:
-    """The page with other figures; raises ``ValueError`` where it lacks the place of one."""
-    for pattern, text in found.items():
-        page, places = re.subn(pattern, text.replace("\\", "\\\\"), page)
-        if places != 1:
-            raise ValueError(f"{PAGE} has {places} places like {pattern!r}, not one")
-    return page
 
 
 def main() -> int:

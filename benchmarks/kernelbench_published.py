@@ -21,13 +21,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from drkernel.tasks.errors import TaskError
-from surveys import cells, keep_row, kept_rows, parser_of, write_table
+from surveys import keep_row, kept_rows, markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "kernelbench_published.md"
@@ -39,21 +40,17 @@ SAMPLED_EVERY_S = 0.25
 REPLACED_ABOVE = 512 << 20
 """a pool that holds so much more than at its start between grades (kept results) is replaced by a fresh one"""
 NO_KERNEL = "no_custom_kernel"
+OUTCOMES = ("timed", "refused", "killed")
 Row = dict[str, Any]
 
 
 # ---- memory
 
 
-def tree(root: int) -> Iterator[int]:
-    """A process and all its descendants."""
-    waiting = [root]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        for listed in Path(f"/proc/{found}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                waiting += map(int, listed.read_text().split())
+def family() -> list[psutil.Process]:
+    """This process and all its descendants."""
+    own = psutil.Process()
+    return [own, *own.children(recursive=True)]
 
 
 def held(pid: int) -> int:
@@ -67,14 +64,11 @@ def held(pid: int) -> int:
 
 def processor_seconds() -> float:
     """Seconds of processor time that this process and its descendants, dead ones included, have taken."""
-    ticks = 0
-    for pid in tree(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    seconds = 0.0
+    for process in family():
+        with contextlib.suppress(psutil.Error):
+            seconds += sum(process.cpu_times()[:4])
+    return seconds
 
 
 class Watch(threading.Thread):
@@ -96,7 +90,7 @@ class Watch(threading.Thread):
     @staticmethod
     def now() -> int:
         """Bytes held at this moment."""
-        return sum(held(pid) for pid in tree(os.getpid()))
+        return sum(held(process.pid) for process in family())
 
 
 # ---- grading
@@ -105,11 +99,11 @@ class Watch(threading.Thread):
 class Grader:
     """A pool of one slot, and what it held after its first grade."""
 
-    def __init__(self, watch: Watch, budget: int) -> None:
+    def __init__(self, watch: Watch) -> None:
         from drkernel.gym.pools.local import LocalPool
 
-        self.watch, self.budget = watch, budget
-        self.pool = LocalPool(memory_bytes=budget).warm()
+        self.watch = watch
+        self.pool = LocalPool(memory_bytes=MOST_BYTES).warm()
         self._small_grade()
         time.sleep(0.5)
         self.start = watch.now()
@@ -200,11 +194,8 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> tuple[list[Row], int]:
-    """A row for every grade, in order, and how many there are; those in ``kept`` are taken as they are.
-
-    ``every``: only each so many-th is made; 0: none.
-    """
+def survey(directory: Path, kept: Path, match: str) -> list[Row]:
+    """A row for every grade, in order; those in ``kept`` are taken as they are."""
     from drkernel.tasks.loaders import load_tasks
 
     tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
@@ -214,14 +205,12 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
     grader: Grader | None = None
     rows = []
     for number, task in enumerate(tasks):
-        if (not every or number % every) and task.id not in known:
-            continue
         row = known.get(task.id)
         if row is None:
             if grader is not None and grader.is_stale():
                 grader.close()
                 grader = None
-            grader = grader or Grader(watch, budget)
+            grader = grader or Grader(watch)
             row = {"id": task.id, "level": task.level, **grader.grade(task), "code": code}
             keep_row(kept, row)
             print(
@@ -232,7 +221,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
         rows.append(row)
     if grader is not None:
         grader.close()
-    return rows, len(tasks)
+    return rows
 
 
 # ---- the page
@@ -242,13 +231,10 @@ def summary(rows: list[Row]) -> list[str]:
     """Counts, times and memory."""
     counts = Counter(row["outcome"] for row in rows)
     walls, busy = ([row[name] for row in rows] for name in ("wall_s", "cpu_s"))
-    return [
-        "| grades | timed | refused | killed | wall s: median, longest | processor s: median, longest | peak MB |",
-        "|" + "---|" * 7,
-        f"| {len(rows)} | {counts['timed']} | {counts['refused']} | {counts['killed']} "
-        f"| {statistics.median(walls):.1f}, {max(walls):.1f} | {statistics.median(busy):.1f}, {max(busy):.1f} "
-        f"| {max(row['peak_mb'] for row in rows)} |",
-    ]
+    spans = [f"{statistics.median(some):.1f}, {max(some):.1f}" for some in (walls, busy)]
+    head = ["grades", *OUTCOMES, "wall s: median, longest", "processor s: median, longest", "peak MB"]
+    shown = [len(rows), *(counts[name] for name in OUTCOMES), *spans, max(row["peak_mb"] for row in rows)]
+    return markdown([head, [str(one) for one in shown]])
 
 
 def breaches(rows: list[Row]) -> list[str]:
@@ -270,27 +256,21 @@ def breaches(rows: list[Row]) -> list[str]:
     return found
 
 
-def listed(rows: list[Row]) -> list[str]:
+def listed(rows: list[Row]) -> list[list[str]]:
     """A row a problem."""
-    lines = [
-        "| problem | checked at | reference, modelled | wall s | processor s | peak MB |",
-        "|" + "---|" * 6,
-    ]
+    lines = [["problem", "checked at", "reference, modelled", "wall s", "processor s", "peak MB"]]
     for row in rows:
         checked = ", ".join(f"{name} {pair[1]} of {pair[0]}" for name, pair in row["checked"].items()) or "own sizes"
         time_of = f"{row['reference_us']:.0f} µs" if row["outcome"] == "timed" else f"{row['outcome']}: {row['reason']}"
-        lines.append(
-            f"| {row['id'].removeprefix('kernelbench/')} | {checked} | {time_of.replace('|', '/')} "
-            f"| {row['wall_s']} | {row['cpu_s']} | {row['peak_mb']} |"
-        )
+        spent = [str(row[name]) for name in ("wall_s", "cpu_s", "peak_mb")]
+        lines.append([row["id"].removeprefix("kernelbench/"), checked, time_of, *spent])
     return lines
 
 
-def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
-    """The results page, its table beside it; ``wanted``: grades that a whole survey makes."""
+def page(rows: list[Row], commit: str, machine: str) -> str:
+    """The results page, its table beside it."""
     today = datetime.now(UTC).date().isoformat()
     timed, refused = (sum(row["outcome"] == kind for row in rows) for kind in ("timed", "refused"))
-    missing = f" {wanted - len(rows)} of {wanted} grades were not made." if wanted > len(rows) else ""
     beyond = breaches(rows)
     limits = (
         f"Limits: none killed, {MOST_BYTES >> 20} MB, {MOST_SECONDS:.0f} s each, {MEDIAN_SECONDS:.0f} s in the median: "
@@ -301,7 +281,7 @@ def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
             "",
             "Can every problem of KernelBench be graded at its published size on a machine without a GPU? "
             f"**{timed} of {len(rows)} are timed at published sizes on a simulated H200; {refused} are refused "
-            f"with a reason.**{missing}",
+            f"with a reason.**",
             "",
             f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
             f"{commit}; {machine}. Each problem of levels 1 to 3 is graded with the reference as the candidate by a "
@@ -312,7 +292,7 @@ def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
             limits + ("kept." if not beyond else "not kept by"),
             *beyond,
             "",
-            write_table(PAGE.with_suffix(".csv"), cells(listed(rows))),
+            write_table(PAGE.with_suffix(".csv"), listed(rows)),
             "",
         ]
     )
@@ -329,21 +309,16 @@ def main() -> int:
     parser.add_argument("directory", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--rows", type=Path, required=True, help="JSONL of results; taken up again when it is there")
     parser.add_argument("--match", default="", help="only problems whose id contains this")
-    parser.add_argument("--every", type=int, default=1, help="only each so many-th grade, besides those in --rows")
-    parser.add_argument("--memory-gib", type=float, default=2.0, help="what the judge may take for one evaluation")
-    parser.add_argument("--commit", help="KernelBench's commit, where the directory does not tell")
     parser.add_argument("--machine", default=f"{os.cpu_count()} cores", help="cores and load, in words for the page")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    terms = (arguments.rows, arguments.match, int(arguments.memory_gib * 2**30), arguments.every)
     try:
-        rows, wanted = survey(arguments.directory, *terms)
+        rows = survey(arguments.directory, arguments.rows, arguments.match)
     except TaskError as error:
         parser.error(str(error))
     print("\n".join([*summary(rows), *breaches(rows)]))
     if arguments.write:
-        text = page(rows, arguments.commit or commit_of(arguments.directory), wanted, arguments.machine)
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(page(rows, commit_of(arguments.directory), arguments.machine), encoding="utf-8")
     return 1 if breaches(rows) else 0
 
 

@@ -24,25 +24,9 @@ from corpus_grading import Entry, sample, try_entry  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
 from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks  # noqa: E402
-from surveys import parser_of, write_table  # noqa: E402
+from surveys import parser_of, with_figures, write_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "results" / "measured_path.md"
-INTRODUCTION = """# The corpus on the measured path
-
-What does the path for real GPUs catch, and what does the co-judge add? **Of {all} cheats the measured path catches
-{measured} and the co-judge {co_judge} more; {without} have no effect, {missed} are not caught. {right} of {honest}
-honest twins pass.** Nothing here has run on a GPU.
-
-`python benchmarks/measured_path.py --write` grades the corpus on `cuda:0` by the measured path's session, runner,
-blocks and clocks. The card is the simulated H200 inside the runner, without its checks
-(`tests/kit/simulated_card.py`): it runs programs one after another, so that a race shows no wrong answer, and stops at
-the bounds of an allocation. Entries about sizes are left out.
-
-*Measured path*: the card's verdict gives nothing. *Co-judge*: the card said `correct` and `sim:h200` took the credit
-away. *Without effect*: graded no faster than the honest twin (within a factor of five), or little work.
-
-Those that the co-judge alone catches, and those that nothing does:
-"""
 
 
 def caught_by(verdict: Verdict, wrong: str | None) -> str:
@@ -69,16 +53,15 @@ def report(rows: list[tuple[Entry, Verdict, str | None]]) -> str:
         elif by.get(entry.id) == "co-judge":
             kinds = dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note")
             table.append([entry.id, "co-judge", entry.what, ", ".join(f"`{kind}`" for kind in kinds)])
-    text = INTRODUCTION.format(
-        all=len(cheats),
-        measured=counts["measured path"],
-        co_judge=counts["co-judge"],
-        without=counts["without effect"],
-        missed=counts["not caught"],
-        right=sum(wrong is None for _, _, wrong in honest),
-        honest=len(honest),
+    right = sum(wrong is None for _, _, wrong in honest)
+    headline = (
+        f"Of {len(cheats)} cheats the measured path catches {counts['measured path']} and the co-judge "
+        f"{counts['co-judge']} more; {counts['without effect']} have no effect, {counts['not caught']} are not caught. "
+        f"{right} of {len(honest)} honest twins pass."
     )
-    return f"{text}\n{write_table(PAGE.with_suffix('.csv'), table)}\n"
+    link = write_table(PAGE.with_suffix(".csv"), table)
+    said = {r"(?s)\*\*Of .*?\*\*": f"**{headline}**", r"\[measured_path\.csv, .*": link}
+    return with_figures(PAGE.read_text(encoding="utf-8"), said)
 
 
 def main() -> int:

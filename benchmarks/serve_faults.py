@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import date
 from pathlib import Path
 
@@ -27,7 +27,7 @@ import httpx
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
 from serve_fault_kit import SERVER, WORKER, Proxy, SmallDiskError, fill, kill, locked, request, small_disk, start
-from surveys import parser_of
+from surveys import markdown, parser_of, with_figures
 
 PORT, PROXY_PORT = 18765, 18767
 
@@ -250,32 +250,22 @@ PARTS = {
 }
 
 
-def table(outcomes: list[Outcome]) -> str:
+HEAD = [
+    "what happens",
+    "faults",
+    "jobs",
+    "lost",
+    "reported twice",
+    "store differs",
+    "refusals",
+    "evaluations",
+    "seconds",
+]
+
+
+def table(outcomes: list[Outcome]) -> list[str]:
     """The figures as Markdown."""
-    lines = [
-        "| what happens | faults | jobs | lost | reported twice | store differs | refusals | evaluations | seconds |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {o.name} | {o.faults} | {o.jobs} | {o.lost} | {o.doubled} | {o.unequal} | {o.refusals} "
-        f"| {o.evaluations} | {o.seconds:.0f} |"
-        for o in outcomes
-    ]
-    return "\n".join(lines) + "\n"
-
-
-INTRODUCTION = """# Faults
-
-Does the service lose jobs when processes are killed, the network is cut, the disk is full? **Of {jobs:,} jobs under
-{kinds} kinds of faults {lost} were lost and {doubled} reported twice.**
-
-`{command}`, {date}.
-
-Thirty-two clients submit jobs and wait for verdicts while the faults happen; they try again what was refused or cut.
-*Refusals* are answers 503 and 507 that clients saw, each with `Retry-After`; *evaluations* beyond the number of jobs
-are work that a fault destroyed and that was begun again, never a second report.
-
-"""
+    return markdown([HEAD, *([*map(str, astuple(one)[:-1]), f"{one.seconds:.0f}"] for one in outcomes)], 7)
 
 
 def main() -> None:
@@ -286,7 +276,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="these parts alone")
     parser.add_argument("--ray", action="store_true", help="the Ray part too (it takes the cluster 3 kills)")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="page whose figures are written anew")
     options = parser.parse_args()
     chosen = options.only or [name for name in PARTS if name != "ray"] + (["ray"] if options.ray else [])
     outcomes = []
@@ -297,13 +287,18 @@ def main() -> None:
         except SmallDiskError as error:
             print(f"{name}: left out, {error}", file=sys.stderr)
             continue
-        print(table(outcomes[-1:]).splitlines()[-1], flush=True)
-    command = " ".join(["python benchmarks/serve_faults.py", *sys.argv[1:]])
-    totals = {name: sum(getattr(one, name) for one in outcomes) for name in ("jobs", "lost", "doubled")}
-    text = INTRODUCTION.format(command=command, date=date.today().isoformat(), kinds=len(outcomes), **totals)
-    text += table(outcomes)
+        print(table(outcomes[-1:])[-1], flush=True)
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        jobs, lost, doubled = (sum(getattr(one, name) for one in outcomes) for name in ("jobs", "lost", "doubled"))
+        headline = (
+            f"Of {jobs:,} jobs under {len(outcomes)} kinds of faults {lost} were lost and {doubled} reported twice."
+        )
+        said = {
+            r"(?s)\*\*Of .*?\*\*": f"**{headline}**",
+            r"`python .*": f"`python benchmarks/serve_faults.py {' '.join(sys.argv[1:])}`, {date.today().isoformat()}.",
+            r"(?s)\| what happens.*": "\n".join([*table(outcomes), ""]),
+        }
+        options.out.write_text(with_figures(options.out.read_text(encoding="utf-8"), said), encoding="utf-8")
     raise SystemExit(not all(outcome.good for outcome in outcomes))
 
 

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 from extrapolation_kernels.rows import gelu_kernel, layer_norm_kernel, softmax_kernel
-from surveys import cells, parser_of, write_table
+from surveys import markdown, parser_of, write_table
 
 
 @triton.jit
@@ -203,19 +203,18 @@ def measure(who: str, name: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def row(workload: Workload, found: dict[str, float]) -> str:
-    """One line of the table."""
-    shown = [
-        f"{found[key] * 1e3:.1f}" if key in found else "" for key in ("interpreter", "first", "run", "checked", "eager")
-    ]
-    small = workload.name.startswith("small")
+HEAD = ["workload", "interpreter", "first", "run", "checked", "eager", "interpreter / ours", "run / eager"]
+
+
+def row(workload: Workload, found: dict[str, float]) -> list[str]:
+    """The cells below :data:`HEAD`."""
+    shown = [f"{found[key] * 1e3:.1f}" if key in found else "" for key in HEAD[1:6]]
+    ratio = ""
     if "interpreter" in found:
-        ratio = found["interpreter"] / found["first" if small else "run"]
-        shown.append(f"{ratio:.1f}x" + (f" ({workload.target:g}x)" if workload.target else ""))
-    else:
-        shown.append("")
-    shown.append(f"{found['run'] / found['eager']:.1f}")
-    return f"| {workload.name} | " + " | ".join(shown) + " |"
+        small = workload.name.startswith("small")
+        ratio = f"{found['interpreter'] / found['first' if small else 'run']:.1f}x"
+        ratio += f" ({workload.target:g}x)" if workload.target else ""
+    return [workload.name, *shown, ratio, f"{found['run'] / found['eager']:.1f}"]
 
 
 def main() -> None:
@@ -229,25 +228,23 @@ def main() -> None:
     if options.child:
         print(json.dumps(child(options.child, options.only)))
         return
-    lines = [
+    print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__} with "
         f"{torch.get_num_threads()} threads, Triton {triton.__version__}. Milliseconds; small launches are compared by "
         "their first call, the others by `run`.",
-        "",
-        "| workload | interpreter | first | run | checked | eager | interpreter / ours | run / eager |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    print("\n".join(lines), flush=True)
+        *("", *markdown([HEAD], 7)), sep="\n", flush=True,
+    )  # fmt: skip
+    table = [HEAD]
     for workload in WORKLOADS:
         if options.only not in workload.name:
             continue
         found = measure("ours", workload.name)
         if not options.no_interpreter:
             found |= measure("interpreter", workload.name)
-        lines.append(row(workload, found))
-        print(lines[-1], flush=True)
+        table.append(row(workload, found))
+        print(markdown(table)[-1], flush=True)
     if options.out is not None:
-        write_table(options.out, cells(lines[2:]))
+        write_table(options.out, table)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-RULE = re.compile(r"\|[\s:|-]+\|")
-"""the line between head and body of a Markdown table"""
-BAR = re.compile(r"(?<!\\)\|")
-"""what stands between cells"""
-
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is a module's text as it stands."""
@@ -149,18 +144,18 @@ def write_page(path: Path, text: str) -> None:
     path.write_text(text + ("\n" + old[old.index(READING) :] if READING in old else ""), encoding="utf-8")
 
 
+def with_figures(page: str, found: dict[str, str]) -> str:
+    """A page with other figures, by patterns of what it said; raises ``ValueError`` where it lacks the place of one."""
+    for pattern, text in found.items():
+        page, places = re.subn(pattern, text.replace("\\", "\\\\"), page)
+        if places != 1:
+            raise ValueError(f"the page has {places} places like {pattern!r}, not one")
+    return page
+
+
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> str:
     """Write rows, the head first, as a CSV file, which GitHub and the built site show with a search field; return the
     line by which a page in the same folder shows them."""
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     return f"[{path.name}, {len(rows) - 1} rows]({path.name})"
-
-
-def cells(lines: Iterable[str]) -> list[list[str]]:
-    """The rows of a Markdown table."""
-    return [
-        [cell.strip().replace("\\|", "|") for cell in BAR.split(line.strip())[1:-1]]
-        for line in lines
-        if not RULE.fullmatch(line.strip())
-    ]
