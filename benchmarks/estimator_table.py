@@ -58,14 +58,14 @@ ROOT = Path(__file__).parents[1]
 
 # ---------------------------------------------------------------------------------------------------- what is asked
 
-FIRST = {"lazy": 0.52, "partial": 0.10, None: 0.03, "bad_mask": 0.12, "compile_error": 0.12, "forgotten_step": 0.11}
+FIRST = {"lazy": 0.52, "partial": 0.10, None: 0.03, "bad_mask": 0.12, "compile_error": 0.12, "wrong_step": 0.11}
 """what a first answer is before RL; launches are drawn evenly, and the cheat has the chance ``Setting.cheat``"""
 LATER = {"repeat": 0.36, "deeper": 0.07, "shallower": 0.05, "wider": 0.07, "narrower": 0.07, "more warps": 0.07,
-         "fewer warps": 0.07, "bad_mask": 0.08, "compile_error": 0.08, "forgotten_step": 0.08}  # fmt: skip
+         "fewer warps": 0.07, "bad_mask": 0.08, "compile_error": 0.08, "wrong_step": 0.08}  # fmt: skip
 """what a later answer does with the one that is shown"""
 NOISE = 0.25
 """deviation of the logits of starts"""
-FLAWS: tuple[Flaw, ...] = ("bad_mask", "compile_error", "forgotten_step", "stale")
+FLAWS: tuple[Flaw, ...] = ("bad_mask", "compile_error", "wrong_step", "stale")
 EDITS = ("repeat", "deeper", "shallower", "wider", "narrower", "more warps", "fewer warps", *FLAWS)
 SHOWN = ("wrong", "cheat", "lazy", "partial", "partial, 1.2x", "whole", "whole, 1.2x")
 DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
