@@ -15,7 +15,7 @@ from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.judge import Trial, evaluate
 from drkernel.gym.judge.measured_timing import Block
-from drkernel.gym.languages.base import TracedKernel
+from drkernel.gym.languages import TracedKernel
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.launcher import JobTerms

@@ -87,7 +87,6 @@ BUDGET = {
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
-    "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
     "ttir_executor.lower.debug": "a family of operations like the others beside it",

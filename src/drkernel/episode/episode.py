@@ -40,8 +40,7 @@ from drkernel.episode.records import (
     count_tokens,
 )
 from drkernel.episode.renderer import Prompts, shown_reference
-from drkernel.gym.languages import LANGUAGES
-from drkernel.gym.languages.base import ExtractError, extract_code
+from drkernel.gym.languages import LANGUAGES, ExtractError, extract_code
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.gym.reward import RewardConfig, check_reward, reward
 from drkernel.registry import Method

@@ -11,7 +11,7 @@ from drkernel.sim.gpu.pricing import Depth
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
-from drkernel.sim.inductor.compiling import Compiling
+from drkernel.sim.inductor import Compiling
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.target.shared_memory import text_for_target
 from drkernel.verdict import Profile

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkernel.gym.languages.base import MAX_SOURCE_BYTES, ExtractError, extract_code
+from drkernel.gym.languages import MAX_SOURCE_BYTES, ExtractError, extract_code
 
 MODULE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 

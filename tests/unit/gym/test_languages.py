@@ -7,9 +7,14 @@ import pytest
 
 from drkernel.gym.device import parse_device
 from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.languages import LANGUAGES, recognise
-from drkernel.gym.languages.base import TracedKernel
-from drkernel.gym.languages.cuda import base_name, global_functions, own_kernels
+from drkernel.gym.languages import (
+    LANGUAGES,
+    TracedKernel,
+    base_name,
+    global_functions,
+    own_kernels,
+    recognise,
+)
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.gym.session.cuda import profile_of, read_trace

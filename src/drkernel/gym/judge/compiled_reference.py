@@ -1,6 +1,6 @@
 """The modelled time of a reference under ``torch.compile``, for ``--baseline compile`` on a simulated GPU.
 
-PyTorch's compiler itself runs (``sim/inductor/``), in a process that is kept for each card.
+PyTorch's compiler itself runs (``sim/inductor.py``), in a process that is kept for each card.
 """
 
 import atexit
@@ -100,7 +100,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _rehearse(spec: GPUSpec) -> None:
     """Compile something small, so that the compilers are imported and initialised before forking."""
-    from drkernel.sim.inductor.compiling import compiled_profile
+    from drkernel.sim.inductor import compiled_profile
 
     torch.set_num_threads(1)
     with _folder():
@@ -159,7 +159,7 @@ def _error(message: str) -> bytes:
 
 def _answer(request: dict[str, Any], spec: GPUSpec) -> dict[str, Any]:
     """Compile and price one reference; errors become text."""
-    from drkernel.sim.inductor.compiling import compiled_profile
+    from drkernel.sim.inductor import compiled_profile
     from drkernel.tasks.reference import load_reference
 
     bound_this_process(request["memory_bytes"])

@@ -25,8 +25,7 @@ from typing import Any, Literal
 import torch
 
 from drkernel.gym.device import Observable
-from drkernel.gym.languages import TRITON, recognise
-from drkernel.gym.languages.base import TracedKernel
+from drkernel.gym.languages import TRITON, TracedKernel, recognise
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.processes import signal_tree

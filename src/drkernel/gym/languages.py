@@ -1,12 +1,12 @@
-"""The definition of a language: how a source is recognised, prompted and compiled, and how its launches are
-observed.
+"""The languages that candidates may be written in, and the candidate's source in a model's answer.
 
-Extracts the candidate's source from a model's answer, the last fenced Python block that defines the module, and finds
-the library functions that it refers to in code that can run, from its syntax tree; nothing is executed.
-
-A name in a comment, in a string or in a function that nothing refers to is not a reference. Names are resolved through
-imports, so ``from torch.utils.cpp_extension import load_inline as build`` and ``ext.load_inline`` are the same
-function. This is not a defence: hiding a name from it only earns the verdict of a candidate that fails.
+A :class:`Language` says how a source is recognised, prompted and compiled, and how its launches are observed; a new
+one is an entry in :data:`FOREIGN`. The library functions that a source refers to in code that can run are found from
+its syntax tree; nothing is executed. A name in a comment, in a string or in a function that nothing refers to is not a
+reference.
+Names are resolved through imports, so ``from torch.utils.cpp_extension import load_inline as build`` and
+``ext.load_inline`` are the same function. This is not a defence: hiding a name from it only earns the verdict of a
+candidate that fails.
 """
 
 from __future__ import annotations
@@ -106,6 +106,142 @@ class Language:
         """Return the references that indicate this language."""
         return {name for name in references if any(name == root or name.startswith(f"{root}.") for root in self.roots)}
 
+
+# ---- CUDA C++ embedded in Python, ``load_inline`` and similar
+
+# A kernel of the trace is the candidate's own when no operator of PyTorch launched it and its name is that of a
+# ``__global__`` function in one of the source's strings. A call into cuBLAS matches neither and does not count.
+
+_GLOBAL = re.compile(r"__global__\b(?P<between>[^;{]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
+_ATTRIBUTE = re.compile(r"__launch_bounds__\s*\([^)]*\)|__cluster_dims__\s*\([^)]*\)|/\*.*?\*/|//[^\n]*", re.DOTALL)
+
+
+def global_functions(source: str) -> set[str]:
+    """Names of the ``__global__`` functions in the string constants of a Python source."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {found["name"] for text in texts for found in _GLOBAL.finditer(_ATTRIBUTE.sub(" ", text))}
+
+
+def base_name(kernel: str) -> str:
+    """'void ns::scale<float, 4>(float const*, int)' -> 'scale'."""
+    text, depth, kept = kernel.replace("(anonymous namespace)", ""), 0, []
+    for char in text:
+        depth += char in "<("
+        if depth == 0:
+            kept.append(char)
+        depth -= char in ">)"
+    return re.split(r"[\s:*&]+", "".join(kept).strip())[-1]
+
+
+def own_kernels(source: str, kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
+    """The kernels of a trace that ``source`` defines."""
+    defined = global_functions(source)
+    return [kernel for kernel in kernels if not kernel.of_pytorch and base_name(kernel.name) in defined]
+
+
+CUDA = Language(
+    name="cuda",
+    title="CUDA C++",
+    roots=(
+        "torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load", "torch.cuda._compile_kernel",
+        "cupy.RawKernel", "cupy.RawModule",
+    ),
+    rule="The computation runs in CUDA C++ kernels of your own (`__global__`), compiled by "
+    "`torch.utils.cpp_extension.load_inline`.",
+    simulated=False,
+    told_by="trace",
+    programs=("nvcc", "ninja"),
+    compile_s=120.0,
+    own=own_kernels,
+)  # fmt: skip
+
+
+# ---- all of them
+
+TRITON = Language(
+    name="triton",
+    title="Triton",
+    roots=("triton.jit",),
+    rule="The computation runs in Triton kernels of your own (`@triton.jit`).",
+    precision_rule='For fp32, `tl.dot` needs `input_precision="ieee"`.',
+    simulated=True,
+    told_by="hook",
+)
+FOREIGN: tuple[Language, ...] = (
+    CUDA,
+    Language(
+        name="cute",
+        title="CuTe DSL",
+        roots=("cutlass",),
+        rule="The computation runs in CuTe DSL kernels of your own (`@cute.kernel`).",
+        simulated=False,
+        told_by="trace",
+        modules=("cutlass",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="tilelang",
+        title="TileLang",
+        roots=("tilelang",),
+        rule="The computation runs in TileLang kernels of your own (`@tilelang.jit`).",
+        simulated=False,
+        told_by="trace",
+        modules=("tilelang",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="helion",
+        title="Helion",
+        roots=("helion",),
+        rule="The computation runs in Helion kernels of your own (`@helion.kernel`).",
+        simulated=False,
+        told_by="trace",
+        modules=("helion",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="gluon",
+        title="Gluon",
+        roots=("triton.experimental.gluon",),
+        rule="The computation runs in Gluon kernels of your own (`@gluon.jit`).",
+        simulated=False,
+        told_by="trace",
+        compile_s=60.0,
+    ),
+)
+"""those of real GPUs only; but for CUDA a profiler's trace shows what was launched"""
+LANGUAGES: dict[str, Language] = {language.name: language for language in (TRITON, *FOREIGN)}
+
+
+def recognise(source: str) -> Language:
+    """Recognise a candidate's language by the names that its live code refers to; Triton if none indicates another.
+
+    A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported.
+    Code behind a condition or in a ``try`` may never run, and is judged by whether it does.
+    """
+    foreign = [language for language in FOREIGN if _may_name(source, language)]
+    if not foreign:  # reading the syntax tree takes milliseconds
+        return TRITON
+    found = references(source)
+    mixed = bool(TRITON.used_in(found))
+    for language in foreign:
+        used = language.used_in(found)
+        if used and (not mixed or any(found[name] for name in used)):
+            return language
+    return TRITON
+
+
+def _may_name(source: str, language: Language) -> bool:
+    """Whether every word of one of the language's names is somewhere in the text; identifiers that are not ASCII may
+    be spelled in several ways."""
+    return not source.isascii() or any(all(word in source for word in root.split(".")) for root in language.roots)
+
+
+# ---- names in a source
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = _Function | ast.ClassDef
