@@ -312,6 +312,14 @@ def test_a_sample_covers_any_two_axes_of_three_evenly() -> None:
         assert covered >= least
 
 
+def test_a_sample_meets_what_returns_at_any_distance() -> None:
+    """375 blocks of 128 elements are rows of 6,000 eight times over, and 768,000 is a power of two times as many."""
+    grid = (768_000, 1, 1)
+    drawn = EvenSample(grid, corners(grid), seed=0).group(1500)
+    assert len({program % 375 for program in drawn}) > 0.9 * 375
+    assert len({program // 1024 for program in drawn}) > 0.95 * 750
+
+
 def _touched(sets: list[list[int]], groups: list[list[int]]) -> list[int]:
     """By group: sectors that it touches and no later group does."""
     last: dict[int, int] = {}

@@ -520,10 +520,11 @@ def _words(launch: SkeletonLaunch) -> str | None:
 
 Grid = tuple[int, int, int]
 
-_BASES = (2, 3, 5)
-"""of the numbers whose mirrored digits are places along each axis: any two axes are covered evenly, too"""
+_STRIDES = ((5**0.5 - 1) / 2, 2**0.5 - 1, 3**0.5 - 1)
+"""through each axis, as parts of it: irrational, as rows of a tensor return at powers of two and their like; any two
+axes are covered evenly, too"""
 _BATCH = 4096
-"""numbers mirrored at a time"""
+"""programs drawn at a time"""
 
 
 def corners(grid: Grid) -> list[int]:
@@ -546,8 +547,9 @@ def linear(grid: Grid, place: tuple[Any, ...]) -> Any:
 class EvenSample:
     """An endless supply of programs, each at most once, in groups that each cover the whole grid evenly.
 
-    Places are those of a Halton sequence, moved at random. Each group continues where the previous one ended. It is a
-    fair sample by itself, all groups together are a better one, and the differences between groups bound the error.
+    Programs step through the axes by irrational strides, from a random place. Each group continues where the previous
+    one ended. It is a fair sample by itself, all groups together are a better one, and the differences between groups
+    bound the error.
     """
 
     def __init__(self, grid: Grid, taken: list[int], seed: int):
@@ -572,17 +574,7 @@ class EvenSample:
     def _steps(self) -> Iterator[int]:
         starts, numbers = [self._random.random() for _ in self.grid], np.arange(_BATCH)
         while True:
-            along = zip(self.grid, _BASES, starts, strict=True)
-            places = [((_mirrored(numbers, base) + start) % 1.0 * size).astype(np.int64) for size, base, start in along]
+            along = zip(self.grid, _STRIDES, starts, strict=True)
+            places = [((numbers * stride + start) % 1.0 * size).astype(np.int64) for size, stride, start in along]
             yield from linear(self.grid, tuple(places)).tolist()
             numbers = numbers + _BATCH
-
-
-def _mirrored(numbers: np.ndarray, base: int) -> np.ndarray:
-    """The digits of each number in a base, mirrored at the point: 6, which is 110, is 0.011."""
-    found, unit = np.zeros(len(numbers)), 1.0
-    while numbers.any():
-        unit /= base
-        numbers, digits = np.divmod(numbers, base)
-        found += digits * unit
-    return found
