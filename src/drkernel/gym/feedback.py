@@ -69,12 +69,10 @@ def join_within(parts: Iterable[str], budget: int) -> str:
     for part in filter(None, parts):
         separator = "\n" if text else ""
         room = budget - len(text) - len(separator)
-        if len(part) <= room:
-            text += separator + part
-            continue
-        if room >= MIN_BUDGET:
+        if len(part) <= room or room >= MIN_BUDGET:
             text += separator + shorten(part, room)
-        break
+        if len(part) > room:
+            break
     return text
 
 
@@ -179,11 +177,9 @@ def _compact(verdict: Verdict, source: str | None) -> str:
 def _compact_error(error: CandidateError, source: str | None) -> str:
     message = " ".join(error.message.split())[:120]
     text = f"{error.type}: {message}" if message else error.type
-    if source is not None and error.line is not None:
-        lines = source.splitlines()
-        if 1 <= error.line <= len(lines):
-            text += f"\nline {error.line}: {lines[error.line - 1].strip()[:80]}"
-    return text
+    lines = dict(enumerate((source or "").splitlines(), 1))
+    at = lines.get(error.line) if error.line is not None else None
+    return text if at is None else f"{text}\nline {error.line}: {at.strip()[:80]}"
 
 
 def _compact_mismatch(correctness: Correctness) -> str:

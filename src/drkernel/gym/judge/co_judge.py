@@ -38,15 +38,11 @@ def with_co_judge(verdict: Verdict, request: EvalRequest, evaluate: Callable[[Ev
     settings = request.settings
     if settings.place.simulated or settings.co_judge == "off" or settings.unsafe_no_checks or not verdict.is_correct:
         return verdict
-    language = LANGUAGES.get(verdict.language or "", TRITON)
-    if settings.co_judge == "auto":
-        if language is not TRITON:
-            return verdict
-        card = nearest_card(settings.place)
-        if card is None:
-            return _not_replayed(verdict, f"torch does not say what card {settings.device} is; set co_judge: sim:GPU")
-    else:
-        card = settings.co_judge
+    language, auto = LANGUAGES.get(verdict.language or "", TRITON), settings.co_judge == "auto"
+    if auto and language is not TRITON:
+        return verdict
+    if (card := nearest_card(settings.place) if auto else settings.co_judge) is None:
+        return _not_replayed(verdict, f"torch does not say what card {settings.device} is; set co_judge: sim:GPU")
     if (refusal := language.refusal(parse_device(card))) is not None:
         return _not_replayed(verdict, refusal)
     start = time.perf_counter()

@@ -49,6 +49,8 @@ BESIDE = 0.5
 """share of the sectors for a lane that loads, per lane that writes: masks of the two may differ where tiles end"""
 TRIFLE = 0.005
 """below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
+MOSTLY = 0.75
+"""from this share of what the call itself has made, a reader takes no picks of it, and no tiles beside a diagonal"""
 NOTABLE = 0.05
 """from this share of the bytes that own kernels read, what the call itself has made must grow with the sizes"""
 ADDRESSES = 0.1
@@ -145,20 +147,17 @@ def _other_work(own: Seen, exercises: Sequence[Exercise]) -> Iterator[str]:
     known = [one.seen.operators for one in exercises]
     if own.operators not in known:
         theirs = " or ".join(dict.fromkeys(", ".join(one) or "none" for one in known))
-        yield f"PyTorch's operators are {', '.join(own.operators) or 'none'}; in calls that were compared: {theirs}"[
-            :600
-        ]
+        mine = ", ".join(own.operators) or "none"
+        yield f"PyTorch's operators are {mine}; in calls that were compared: {theirs}"[:600]
     elif not unknown:
         yield "no call that was compared launched just these kernels together"
 
 
 def _of_outputs(own: OwnCall, views: frozenset[int]) -> Iterator[str]:
     for place, (share, argument) in enumerate(zip(own.covered, own.borrowed, strict=True)):
-        if place in views:
-            continue
-        if argument is not None:
+        if argument is not None and place not in views:
             yield f"output {place} lies in the memory of {argument}"
-        if share is not None and share < (FULL if own.seen.exact else NEARLY_FULL):
+        if share is not None and place not in views and share < (FULL if own.seen.exact else NEARLY_FULL):
             yield f"{share:.1%} of output {place} is written"
 
 
@@ -176,6 +175,9 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
     for label, calls, known in zip(own.seen.operators, own.seen.calls, one.seen.calls, strict=True):
         if not all(any(call.as_much_as(other) for other in known) for call in calls):
             yield f"{label.partition('(')[0]} goes along other or shorter axes than where it was checked"
+    for label, share in one.seen.parts.items():
+        if _is_used(own, share) and own.seen.parts.get(label, 0.0) < SLACK * share:
+            yield f"{label} reads {_often(own.seen.parts.get(label, 0.0))} of {BETWEEN}; {_often(share)} when checked"
     if one.work is None:
         return
     larger = frozenset(name for name, size in own.seen.sizes.items() if size != one.seen.sizes.get(name))
@@ -299,11 +301,9 @@ def _adds_sheets(launched: Launched) -> bool:
 
 def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
     """A program does as much work as the busiest one did, and not by visiting more pieces with less work for each."""
-    here, there = launched.per_program(unit), before.most(unit)
-    if not _as_often(launched, before, unit):
-        return False
-    if here >= SLACK * there or unit != WHOLE:
-        return here >= SLACK * there
+    here, there, often = launched.per_program(unit), before.most(unit), _as_often(launched, before, unit)
+    if here >= SLACK * there or unit != WHOLE or not often:
+        return often and here >= SLACK * there
     moved = before.per_program(LOADED) + before.per_program(STORED)
     return here >= WHOLE_SLACK * there and there - here <= ADDRESSING * moved
 
@@ -311,9 +311,7 @@ def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
 def _as_often(launched: Launched, before: Launched, unit: str) -> bool:
     """Whether blocks with work in this unit run as often for each run of their enclosing blocks, and masks keep no more
     away from what is loaded and stored."""
-    if len(launched.blocks) != len(before.blocks):
-        return False
-    if launched.kept(before, unit) < SLACK:
+    if len(launched.blocks) != len(before.blocks) or launched.kept(before, unit) < SLACK:
         return False
     if unit == LOADED and _beside_stores(launched) < SLACK * min(1.0, _beside_stores(before)):
         return False
@@ -334,17 +332,23 @@ def _of_shares(
     That all kernels together read all of an input says little: one may look at the same few columns in every program
     while another reads them all, or one launch reads it all and the next ones hardly any. Where a shortened axis has
     positions that belong together, parts have another meaning; there it is enough that the kernel reads as many times
-    as much as the reference.
+    as much as the reference, but for results that it read where it was checked: nobody makes them in vain.
     """
     slack = EXACT_SLACK if own.seen.exact else SLACK
     for name, there in before.shares.items():
         here, grown = launched.shares.get(name, 0.0), launched.read.get(name, 0.0) / before.read[name]
-        if here < slack * there and grown < slack * _growth_of(own, one, name) and here < least[name]:
+        asked = math.inf if name == BETWEEN and _is_used(own, there) else _growth_of(own, one, name)
+        if here < slack * there and grown < slack * asked and here < least[name]:
             yield f"{launched.name} reads {_often(here)} of {name}; {_often(there)} where it was checked"
     for name, there in before.written.items():
         here = launched.written.get(name, 0.0)
         if here < slack * there and math.isinf(_growth_of(own, one, name)):
             yield f"{launched.name} writes {_often(here)} of {name}; {_often(there)} where it was checked"
+
+
+def _is_used(own: OwnCall, share: float) -> bool:
+    """Whether a reader of so much of what a call has made needs as much at any size."""
+    return share >= MOSTLY and not own.work.discards
 
 
 def _growth_of(own: OwnCall, one: Exercise, name: str) -> float:

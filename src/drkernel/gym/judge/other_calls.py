@@ -16,6 +16,7 @@ may break the device at the very end, and share a few seconds. Nothing that happ
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
@@ -58,24 +59,17 @@ def make_other_calls(checker: Checker) -> None:
                 raise
             late = error.kind == "timeout" and not asked  # not known to be wrong
             wrong = None if late else (HOW[kind], _in_words(error))
-        if wrong is None:
-            continue
-        finding = show.other_call(kind, asked, *wrong)
-        if asked:
-            checker.fail(last, finding)
-        else:
-            checker.findings.append(finding)
+        if wrong is not None and asked:
+            checker.fail(last, show.other_call(kind, asked, *wrong))
+        elif wrong is not None:
+            checker.findings.append(show.other_call(kind, asked, *wrong))
 
 
 def launched_in_one_mode(checker: Checker) -> Finding | None:
     """Call in the other mode (train or eval): own kernels have to run there too, unless the reference computes
     something else there, or the candidate ends."""
     side, session = checker.side, checker.session
-    training = side.instance.model.training
-
-    def has_two() -> bool:
-        return has_modes(side.reference, side.task.precision)
-
+    training, has_two = side.instance.model.training, partial(has_modes, side.reference, side.task.precision)
     if side.task.modes == "ignored" or (not training and has_two()):  # train mode would change running statistics
         return None
     if not all(call.result.record.launches for call in checker.calls):  # not all are seen, or there are none
@@ -159,9 +153,7 @@ def _other_size(checker: Checker) -> tuple[str, str | None] | None:
 
 def _other_mode(checker: Checker) -> tuple[str, str | None] | None:
     side, inputs = checker.side, checker.calls[0].case.inputs
-    if not has_modes(side.reference, side.task.precision):
-        return None
-    call = call_in_other_mode(side.instance, inputs)
+    call = call_in_other_mode(side.instance, inputs) if has_modes(side.reference, side.task.precision) else None
     if call is None:
         return None
     training = side.instance.model.training

@@ -171,6 +171,8 @@ class Seen:
     """how each run of them was called"""
     worked_on: tuple[tuple[str, float, frozenset[str]], ...]
     """of each tensor that they read and wrote: by which, its elements, and the arguments and weights it derives from"""
+    parts: dict[str, float]
+    """the share that each of PyTorch's operators reads of what the call itself has made"""
     library_flops: float
     """floating-point operations of those operators, as the cost model counts them"""
     exact: bool
@@ -277,6 +279,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
         tuple(label for label, _ in groupby(map(_label, operators))),
         tuple(frozenset(map(_called, run)) for _, run in groupby(operators, _label)),
         tuple(_worked_on(entries, labels)),
+        _parts(operators, {storage: size for storage, size in written.items() if storage not in labels}),
         sum(row.flops or 0.0 for row in record.profile.rows if row.owner == "library"),
         all(launch.looked_at is None or launch.looked_at >= launch.programs for launch in record.launches),
         counts,
@@ -300,6 +303,18 @@ def _traffic(launches: Sequence[LaunchEntry], operators: Sequence[Operator]) -> 
         for meta in operator.outputs:
             written[meta.storage] = max(float(meta.nbytes), written.get(meta.storage, 0.0))
     return read, written
+
+
+def _parts(operators: Sequence[Operator], made: Mapping[int, float]) -> dict[str, float]:
+    """By operator, the bytes that it reads of what was ``made``, over the bytes of these."""
+    read: Counter[str] = Counter()
+    whole: dict[str, dict[int, float]] = {}
+    for operator in operators:
+        for meta in operator.inputs:
+            if meta.storage in made:
+                read[operator.label] += meta.nbytes
+                whole.setdefault(operator.label, {})[meta.storage] = made[meta.storage]
+    return {label: nbytes / sum(whole[label].values()) for label, nbytes in read.items()}
 
 
 def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[str, float, frozenset[str]]]:
