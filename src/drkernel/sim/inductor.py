@@ -32,12 +32,7 @@ from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
-from drkernel.sim.host.cuda_api import (
-    compiler_interface,
-    device_facts,
-    replaced_attributes,
-    used_by_generated_code,
-)
+from drkernel.sim.host.cuda_api import compiler_interface, device_facts, replaced_attributes, used_by_generated_code
 from drkernel.sim.host.library_calls import FUSED_ATTENTION, fits_fused_attention
 from drkernel.sim.host.tensor import CUDA, DeviceLink, DeviceTensor, guard_nothing
 from drkernel.sim.host.triton_kernel import SimDriver, triton_on
@@ -472,11 +467,7 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     driver = SimDriver(spec, link)
     with operators_on(link), torch.device("cuda"), torch.no_grad():
         model, inputs = build()
-    with (
-        believing(spec, driver.get_benchmarker()),
-        replaced_attributes(used_by_generated_code()),
-        triton_on(driver),
-    ):
+    with believing(spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()), triton_on(driver):
         twins = Twins()
         compiled = Compiled(model, twins, link)
         with twinned(model, twins):

@@ -38,6 +38,9 @@ def test_convolutions_of_a_script_go_by_pytorchs_switch(monkeypatch) -> None:
     assert not engine.accounts.conv_tf32
     engine.run_script(lazy=False)
     assert engine.accounts.conv_tf32  # as on a GPU
+    with torch.backends.cudnn.flags(enabled=False):  # PyTorch's own convolutions are matrix products in fp32
+        assert not engine.accounts.conv_tf32
+    assert engine.accounts.conv_tf32
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert not engine.accounts.conv_tf32
 

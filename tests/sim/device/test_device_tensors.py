@@ -116,7 +116,7 @@ def test_default_device(dev):
     try:
         assert on_device(torch.randn(2))
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)
     assert type(torch.zeros(2)) is torch.Tensor
 
 

@@ -2,7 +2,7 @@
 another result."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -337,3 +337,117 @@ def test_a_mask_of_attention_is_spread_over_heads_and_rows(shape: tuple[int, ...
     with sim.device("h100"), torch.no_grad():
         found = attend(*(one.cuda() for one in (q, k, k)), attn_mask=mask.cuda())
         torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+
+
+# ---- what PyTorch takes another way on a GPU
+
+
+@pytest.mark.parametrize("lengths", [(7, 4, 2), (5, 3, 1)])
+def test_an_encoders_padding_comes_to_zero_as_nested_tensors_leave_it(lengths: tuple[int, ...]) -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, norm=torch.nn.LayerNorm(16)).eval()
+    torch.nn.init.normal_(encoder.norm.bias)
+    x, padding = torch.randn(3, 7, 16), torch.arange(7) >= torch.tensor(lengths)[:, None]
+    scattered = padding.flip(1)
+    with torch.no_grad():
+        wanted = [encoder(x, src_key_padding_mask=mask) for mask in (padding, scattered)]
+    with sim.device("h100"), torch.no_grad():
+        encoder.cuda()
+        found = [encoder(x.cuda(), src_key_padding_mask=mask.cuda()).cpu() for mask in (padding, scattered)]
+        assert encoder.use_nested_tensor
+        # the processor's nested result ends with the longest row; a mask that is not at the end keeps the plain path
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        assert encoder.norm.bias.cpu().expand(7 - lengths[1], 16).equal(found[0][1, lengths[1] :])
+        with torch.device("cuda"):  # any mode keeps it to the plain path
+            plain = encoder(x.cuda(), src_key_padding_mask=padding.cuda())
+        assert plain[1, lengths[1] :].ne(encoder.norm.bias).all()
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    with sim.device("h100"):
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/here", rank=0, world_size=1)
+        yield
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_collectives_of_gloo() -> None:
+    x, out = torch.arange(4.0, device="cuda"), torch.zeros(4, device="cuda")
+    torch.distributed.all_reduce(x, async_op=True).wait()
+    torch.distributed.all_gather_into_tensor(out, x)
+    rows = [torch.zeros(4, device="cuda")]
+    torch.distributed.all_gather(rows, x + 1)
+    torch.distributed.barrier()
+    assert out.tolist() == [0, 1, 2, 3] and rows[0].tolist() == [1, 2, 3, 4] and x._version == 0
+
+
+@pytest.mark.usefixtures("group")
+def test_data_parallel_modules() -> None:
+    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2).cuda(), device_ids=[0])
+    module(torch.ones(1, 3, device="cuda")).sum().backward()
+    assert module.module.weight.grad.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_storages_share_and_show_their_memory() -> None:
+    with sim.device("h100"):
+        x = torch.arange(6.0, device="cuda")
+        storage = x[2:].untyped_storage()
+        torch.empty(0, device="cuda").set_(storage, 2, (2, 2)).add_(1)
+        assert x.tolist() == x.storage().tolist() == [0, 1, 3, 4, 5, 6] and x.storage()[3] == 4
+        assert torch.empty(0, device="cuda").set_(x.storage(), 1, (2,), (2,)).tolist() == [1, 4]
+        assert torch.empty(0, dtype=torch.int16, device="cuda").set_(storage).shape == (12,)
+        copy = storage.clone()
+        storage.fill_(0)
+        assert x.tolist() == [0] * 6 and sum(copy.cpu()) > 0 and storage[0] == 0
+        with pytest.raises(UnsupportedOp, match="resize_ of a storage"):
+            storage.resize_(0)
+        assert not hasattr(storage, "nonsense")
+
+
+def test_tensors_are_exchanged_below_their_objects() -> None:
+    with sim.device("h100"):
+        one, other = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda")
+        torch.utils.swap_tensors(one, other)
+        assert one.add_(3).tolist() == [3, 3] and other.tolist() == [1, 1]
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            layer = torch.nn.Linear(2, 2)
+            weight = layer.weight
+            assert layer.cuda().half().weight is weight and weight.is_cuda and weight.dtype == torch.float16
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def test_a_branch_chosen_by_the_device() -> None:
+    with sim.device("h100"):
+        x = torch.ones(3, device="cuda")
+        made = [torch.cond(x.sum() > at, lambda x: x + torch.ones_like(x), lambda x: x - 1, (x,)) for at in (0, 9)]
+        assert [one.tolist() for one in made] == [[2, 2, 2], [0, 0, 0]]
+
+
+class MakesMore(torch.Tensor):
+    """Names the GPU around each function."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert torch.zeros(2, device="cuda").is_cuda
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_code_of_subclasses_may_name_the_gpu() -> None:
+    with sim.device("h100"):
+        for x in (torch.ones(3).as_subclass(MakesMore), torch.ones(3, device="cuda").as_subclass(MakesMore)):
+            y = x + 1
+            assert isinstance(y, MakesMore) and y.sum().item() == 6
+        masked = torch.masked.masked_tensor(torch.arange(3.0, device="cuda"), torch.tensor([True, False, True]).cuda())
+        assert masked.sum().get_data().item() == 2
+
+
+def test_sources_in_cuda_are_refused_by_name() -> None:
+    with sim.device("h100"):
+        add = torch.cuda.jiterator._create_jit_fn("template <typename T> T add(T x, T y) { return x + y; }")
+        with pytest.raises(UnsupportedOp, match="jiterator"):
+            add(torch.ones(2, device="cuda"), torch.ones(2, device="cuda"))
+        with pytest.raises(UnsupportedOp, match="_compile_kernel"):
+            torch.cuda._compile_kernel("", "name")

@@ -58,10 +58,7 @@ def topk(call: MetaCall) -> list[KernelWork]:
     per_row = max(2, winners.shape[call.axis(winners)] if winners.shape else 1)
     steps = math.log2(per_row) ** 2 / 2
     sorted_ = streaming(
-        "sort",
-        [read(meta) for meta in call.outputs],
-        float(winners.elements),
-        {"int": 8.0 * steps * winners.elements},
+        "sort", [read(meta) for meta in call.outputs], float(winners.elements), {"int": 8.0 * steps * winners.elements}
     )
     return [select, sorted_]
 

@@ -9,14 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from drkernel.sim.cost.kernel_profile import (
-    COMBINES,
-    BlockProfile,
-    dot_of,
-    homes_of,
-    lane_instructions,
-    steps_of,
-)
+from drkernel.sim.cost.kernel_profile import COMBINES, BlockProfile, dot_of, homes_of, lane_instructions, steps_of
 from drkernel.sim.cost.launch_time import (
     DEPENDENT_CYCLES,
     PROGRAM_CYCLES,

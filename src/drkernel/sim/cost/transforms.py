@@ -32,10 +32,7 @@ def fourier(call: MetaCall) -> list[KernelWork]:
     for number, length in enumerate(passes):
         first, last = number == 0, number == len(passes) - 1
         between = float(max(source.nbytes, out.nbytes))
-        moved = [
-            read(source) if first else scratch(between),
-            write(out) if last else scratch(between, write=True),
-        ]
+        moved = [read(source) if first else scratch(between), write(out) if last else scratch(between, write=True)]
         flops = points * BUTTERFLY_FLOPS * math.log2(max(2, length)) * (0.5 if real and first else 1.0)
         work.append(streaming(call.base, moved, points / 2, {unit: flops, "int": 4.0 * points}, FFT_EFFICIENCY))
     elements = float(out.elements)

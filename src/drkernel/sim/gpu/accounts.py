@@ -165,10 +165,10 @@ class Accounts:
 
     @property
     def conv_tf32(self) -> bool:
-        """Whether fp32 convolutions multiply, and are priced, in TF32; None set: as PyTorch's switch says."""
+        """Whether fp32 convolutions multiply, and are priced, in TF32; None set: as PyTorch's switches say."""
         cudnn: Any = torch.backends.cudnn  # a switch an operator since PyTorch 2.9
         switch = cudnn.conv.fp32_precision == "tf32" if hasattr(cudnn, "conv") else cudnn.allow_tf32
-        return bool(switch if self._conv_tf32 is None else self._conv_tf32)
+        return bool(cudnn.enabled and switch if self._conv_tf32 is None else self._conv_tf32)
 
     @conv_tf32.setter
     def conv_tf32(self, on: bool | None) -> None:

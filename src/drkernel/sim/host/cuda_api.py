@@ -36,7 +36,7 @@ from drkernel.sim.host.loading import (
     profile_on,
     refusing,
 )
-from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, is_cuda, reinterpret, unless_ours
+from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, encode_on, is_cuda, reinterpret, unless_ours
 from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, for_device, told
 from drkernel.sim.spec import GPUSpec
 
@@ -48,6 +48,7 @@ DLPACK = (torch, torch.utils.dlpack)
 FOREACH = (sys.modules["torch.optim.optimizer"], sys.modules["torch.utils._foreach_utils"])
 """modules that name the classes of tensors which operators on lists take"""
 NO_GRAPH = "is not offered on the simulated device: launch the kernels, or call the eager function, themselves"
+NO_SOURCE = "is not offered on the simulated device: it runs Triton kernels, not CUDA C++"
 GRAPHS = "CUDAGraph", "graph", "make_graphed_callables"
 LIBRARIES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 DRIVER = b"570.00"
@@ -138,10 +139,7 @@ def _functions(spec: GPUSpec, query: Callable[[str], Any]) -> dict[str, Callable
         return SUCCESS
 
     return {
-        "nvmlInit": done,
-        "nvmlInit_v2": done,
-        "nvmlInitWithFlags": done,
-        "nvmlShutdown": done,
+        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown"), done),
         "nvmlErrorString": lambda code: ERRORS.get(_plain(code), b"Unknown error"),
         "nvmlSystemGetDriverVersion": text(DRIVER),
         "nvmlSystemGetNVMLVersion": text(b"12." + DRIVER),
@@ -204,9 +202,7 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
         def __hash__(self) -> int:
             return self.stream_id
 
-        @staticmethod
-        def priority_range() -> tuple[int, int]:
-            return 0, -5
+        priority_range = staticmethod(lambda: (0, -5))
 
         def synchronize(self) -> None:
             query("synchronize")
@@ -318,13 +314,8 @@ def _memory(link: DeviceLink) -> dict[str, Any]:
 
 def _random(link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
     """Return the functions for seeding. ``torch.manual_seed`` itself calls ``manual_seed_all``."""
-
-    def seed(value: int) -> None:
-        default.manual_seed(int(value))
-
     return {
-        "manual_seed": seed,
-        "manual_seed_all": seed,
+        **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda seed: default.manual_seed(seed) and None),
         "seed": default.seed,
         "seed_all": default.seed,
         "initial_seed": default.initial_seed,
@@ -364,10 +355,11 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: replacements.get(name, getattr(torch.cuda, name)) for name in same},
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
-        "current_device_index": replacements["current_device"],
-        "current_device_idx": replacements["current_device"],
-        "set_device_index": replacements["set_device"],
-        "set_device_idx": replacements["set_device"],
+        **{
+            f"{verb}_device_{noun}": replacements[f"{verb}_device"]
+            for verb in ("current", "set")
+            for noun in ("index", "idx")
+        },
         "device_index": lambda device, /: torch.cuda.device(device),
         "empty_host_cache": lambda: None,
         "get_device_capability": lambda device=None, /: {"supported_dtypes": set(_DTYPES)},
@@ -416,10 +408,7 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
         return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
     guards = torch._C._dynamo.guards
-    return [
-        (guards, "_empty_strided_cuda", empty_strided),
-        (guards, "_reinterpret_tensor", reinterpret),
-    ]
+    return [(guards, "_empty_strided_cuda", empty_strided), (guards, "_reinterpret_tensor", reinterpret)]
 
 
 def _native(link: DeviceLink) -> dict[str, Any]:
@@ -443,6 +432,7 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_scatter": lambda tensor, devices, *_: (tensor.cuda(),),
         "_broadcast_coalesced": lambda tensors, *_: [tensors],
         "_has_cuda": True,
+        "_cuda_jiterator_compile_and_launch_kernel": refusing(f"torch.cuda.jiterator {NO_SOURCE}"),
     }
 
 
@@ -502,6 +492,9 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch.Tensor, "_make_subclass", staticmethod(subclass_on(torch.Tensor._make_subclass))),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
+        (torch.utils, "swap_tensors", link.swap),
+        (torch.nn.TransformerEncoder, "forward", encode_on(torch.nn.TransformerEncoder.forward)),
+        (torch.cuda, "_compile_kernel", refusing(f"torch.cuda._compile_kernel {NO_SOURCE}")),
         (torch.export, "export", refusing(f"torch.export {NO_GRAPH}")),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced

@@ -73,7 +73,7 @@ class LibraryCalls:
         return {**found, "rms_norm": self._rms_norm_and_gradient}
 
     def _if_ours(self, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not _records(args)
+        ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not records(args)
         return stand_in(*args, **kwargs) if ours else NotImplemented
 
     def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
@@ -113,7 +113,7 @@ class LibraryCalls:
     def _rms_norm_and_gradient(self, *args: Any, **kwargs: Any) -> Any:
         """RMS norm in one kernel, its gradient in another."""
         result = self._if_ours(self._rms_norm, *args, **kwargs)
-        if result is not NotImplemented or kwargs or not _records(args) or not self.applies(args[0]):
+        if result is not NotImplemented or kwargs or not records(args) or not self.applies(args[0]):
             return result
         x, shape, weight, eps = (*args, None, None)[:4]
         if weight is not None and weight.dtype != x.dtype:
@@ -153,12 +153,7 @@ class _FusedRMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        run: Any,
-        x: torch.Tensor,
-        shape: tuple[int, ...],
-        weight: torch.Tensor | None,
-        eps: float | None,
+        ctx: Any, run: Any, x: torch.Tensor, shape: tuple[int, ...], weight: torch.Tensor | None, eps: float | None
     ) -> torch.Tensor:
         """Normalise ``x`` [..., *shape]; the result has the same shape."""
         out, scale = run(_RMS_NORM, (x, list(shape), weight, eps), {})
@@ -175,7 +170,7 @@ class _FusedRMSNorm(torch.autograd.Function):
         return None, of_x, None, of_weight, None
 
 
-def _records(args: Sequence[Any]) -> bool:
+def records(args: Sequence[Any]) -> bool:
     """Return whether autograd would record the call."""
     if not torch.is_grad_enabled():
         return False

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
-from drkernel.sim.host.library_calls import registered_kernel
+from drkernel.sim.host.library_calls import records, registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, is_composite, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
@@ -108,6 +110,8 @@ class OperatorMode(TorchDispatchMode):
             if eager is None:
                 raise UnsupportedOp(f"operator {func.name()} is not offered on the simulated device")
             with DeviceArgumentMode(self.link), self:
+                if func.name() == "cond":  # whose own kernel refuses to run inside of a mode
+                    return args[1 if args[0] else 2](*args[3])
                 return eager(*args, **kwargs)
         on_device = [issubclass(kind, DeviceTensor) for kind in types]
         if not any(on_device) and (plain or not _names_device(args, kwargs)):
@@ -149,6 +153,24 @@ def _allclose(
     return bool(torch.isclose(a, b, rtol, atol, equal_nan).all().item())
 
 
+def _by_way_of_host(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a collective of ``torch.distributed`` on copies, as gloo does for tensors on a GPU."""
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, DeviceTensor):
+            original, value = value, value.detach().cpu()
+            copies[id(value)] = original, value, value.clone()
+        return value
+
+    result = func(*tree_map(copied, args), **tree_map(copied, kwargs))
+    (result[-1] if isinstance(result, tuple) else result).wait()
+    for tensor, host, before in copies.values():
+        if not torch.equal(host, before):
+            tensor.detach().copy_(host)
+    return tree_map(lambda value: copies[id(value)][0] if id(value) in copies else value, result)
+
+
 def default_is_cuda() -> bool:
     """Return whether ``torch.set_default_device`` or ``with torch.device(...)`` has made the GPU this thread's
     default."""
@@ -178,7 +200,17 @@ def _host_kernel(func: Any) -> Callable[..., Any] | None:
     """
     if func.name() == "inductor::_reinterpret_tensor":
         return reinterpret
+    if func.namespace == "c10d":
+        return partial(_by_way_of_host, func)
     return registered_kernel(func)
+
+
+@lru_cache(maxsize=1024)
+def _has_own_code(kind: type) -> bool:
+    """Whether a class of tensors has code of its own around functions."""
+    own = kind.__torch_function__  # type: ignore[attr-defined]
+    plain = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+    return own is not DeviceTensor.__torch_function__ and own.__func__ is not plain
 
 
 class DeviceArgumentMode(TorchFunctionMode):
@@ -195,6 +227,12 @@ class DeviceArgumentMode(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(func, args, dict(kwargs or {}))
+        for kind in filter(_has_own_code, types):  # which may name the GPU
+            if torch._C._is_torch_function_enabled():
+                with self:
+                    result = kind.__torch_function__(func, types, args, kwargs or {})
+                if result is not NotImplemented:
+                    return result
         inside = _INSIDE.get(func)
         if inside is not None:
             with self:
@@ -396,7 +434,7 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         moved: Any = value.detach()
         if isinstance(target, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved, target.requires_grad)
-        value._link.become(target, moved)
+        value._link.swap(target, moved)
         return None
     return func(target, value)
 
@@ -407,6 +445,36 @@ def _ctc_loss(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         args = (*args[:2], *map(_as_numbers, args[2:4]), *args[4:])
         kwargs |= {name: _as_numbers(kwargs[name]) for name in ("input_lengths", "target_lengths") if name in kwargs}
     return func(*args, **kwargs)
+
+
+def _nests(encoder: Any, src: Any, mask: Any, padding: Any) -> bool:
+    """Whether an encoder makes nested tensors on a GPU; here its own code finds a mode in the way, and does not."""
+    first = encoder.layers[0]
+    if padding is None or mask is not None or src.dim() != 3 or first.training or not encoder.use_nested_tensor:
+        return False
+    if not torch.backends.mha.get_fastpath_enabled() or torch.is_autocast_enabled():
+        return False
+    foreign = any(not isinstance(mode, DeviceArgumentMode) for mode in _get_current_function_mode_stack())
+    if foreign or records([src, *first.parameters()]):
+        return False
+    return not encoder.mask_check or bool((padding[:, 1:].bool() >= padding[:, :-1].bool()).all())
+
+
+def encode_on(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return ``TransformerEncoder.forward``: where a GPU's uses nested tensors, rows that are padding come to zero."""
+
+    def forward(self: Any, src: Any, mask: Any = None, src_key_padding_mask: Any = None, **kwargs: Any) -> torch.Tensor:
+        given = src, mask, src_key_padding_mask
+        if not isinstance(src, DeviceTensor) or not _nests(self, *given):
+            return original(self, *given, **kwargs)
+        norm, self.norm = self.norm, None
+        try:
+            out = original(self, *given, **kwargs).masked_fill(src_key_padding_mask.bool()[..., None], 0)
+        finally:
+            self.norm = norm
+        return out if norm is None else norm(out)
+
+    return forward
 
 
 def _as_numbers(value: Any) -> Any:
@@ -454,6 +522,7 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
     torch.Tensor.get_device: _of_inner(0),
     torch.ctc_loss: _ctc_loss,
+    torch._nested_tensor_from_mask_left_aligned: lambda f, args, kw: False,  # see ``_nests``
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.device: lambda f, args, kw: f("cuda", *args) if args and isinstance(args[0], int) else f(*args, **kw),
     torch.tensor: _from_data,

@@ -53,14 +53,15 @@ class _Owner:
 
 
 class _DeviceStorage:
-    """The part of a storage's interface that host code uses: its address and size."""
+    """A storage: its address and size, and its bytes, by way of a tensor that has it."""
 
     device = CUDA
     is_cuda = True
     __class__ = property(lambda self: torch.UntypedStorage)  # type: ignore[assignment]  # TypedStorage asks for one
 
-    def __init__(self, address: int, nbytes: int):
-        self._address = self._cdata = address
+    def __init__(self, tensor: DeviceTensor, nbytes: int):
+        self._tensor = tensor
+        self._address = self._cdata = tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
         self._nbytes = nbytes
 
     def data_ptr(self) -> int:
@@ -69,11 +70,28 @@ class _DeviceStorage:
     def nbytes(self) -> int:
         return self._nbytes
 
+    def elements(self, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        """All of it, as a vector of numbers."""
+        tensor = self._tensor.detach()
+        return tensor.as_strided((self._nbytes // tensor.element_size(),), (1,), 0).view(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("cpu", "clone"):
+            return lambda: getattr(self.elements(), name)().untyped_storage()
+        if name in ("tolist", "fill_"):
+            return getattr(self.elements(), name)
+        if hasattr(torch.UntypedStorage, name) and name[0] != "_":
+            raise UnsupportedOp(f"{name} of a storage is not offered on the simulated device")
+        raise AttributeError(name)
+
     def share_memory_(self) -> _DeviceStorage:
         return self  # as every process sees the GPU's
 
     def is_shared(self) -> bool:
         return True
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.elements()[index].tolist()
 
     size = __len__ = nbytes
 
@@ -121,9 +139,14 @@ class DeviceTensor(torch.Tensor):
         self._handle, self._address, self._owner = other._handle, other._address, other._owner
 
     def set_(self, source: Any = None, *layout: Any) -> DeviceTensor:  # type: ignore[override]
-        """Share the memory of another tensor."""
-        if layout or not isinstance(source, DeviceTensor):
-            raise UnsupportedOp("set_ with a storage is not offered on the simulated device")
+        """Share the memory of another tensor, or of a storage: all of it, or (offset, shape, strides) of it."""
+        source = getattr(source, "_untyped_storage", source)
+        if isinstance(source, torch.UntypedStorage):
+            source = source.elements(self.dtype)  # type: ignore[attr-defined]
+            offset, shape, *strides = layout or (0, source.shape)
+            source = source.as_strided(shape, strides[0] if strides else torch.empty(shape).stride(), offset)
+        elif layout or not isinstance(source, DeviceTensor):
+            raise UnsupportedOp("set_ is offered on the simulated device for one of its tensors or storages")
         self._take(source)
         return self
 
@@ -134,8 +157,7 @@ class DeviceTensor(torch.Tensor):
         return self._address
 
     def untyped_storage(self) -> Any:
-        begin = self._address - int(self.storage_offset()) * self.element_size()
-        return _DeviceStorage(begin, super().untyped_storage().nbytes())
+        return _DeviceStorage(self, super().untyped_storage().nbytes())
 
     def is_pinned(self, *args: Any) -> bool:
         return False
@@ -308,12 +330,14 @@ class DeviceLink:
         self._known[spec.handle] = tensor
         return tensor
 
-    def become(self, target: torch.Tensor, moved: DeviceTensor) -> None:
-        """Make ``target``, a host tensor, the device tensor ``moved``, as the same Python object."""
-        self._known.pop(moved._handle, None)  # torch swaps only what nothing refers to weakly
-        torch.utils.swap_tensors(target, moved)
-        assert isinstance(target, DeviceTensor)
-        self._known[target._handle] = target
+    def swap(self, one: torch.Tensor, other: torch.Tensor, exchange: Any = torch.utils.swap_tensors) -> None:
+        """Exchange two tensors, on the device or the host, below their Python objects."""
+        pair = one, other
+        for tensor in pair:
+            if isinstance(tensor, DeviceTensor):
+                self._known.pop(tensor._handle, None)  # torch swaps only what nothing refers to weakly
+        exchange(*pair)
+        self._known.update({tensor._handle: tensor for tensor in pair if isinstance(tensor, DeviceTensor)})
 
     def dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run one ATen operator that has a device tensor, or a device among its arguments."""

@@ -238,12 +238,7 @@ class KernelResources:
 
 
 def compile_for_target(
-    ttir: str,
-    spec: GPUSpec,
-    *,
-    num_warps: int,
-    num_stages: int,
-    options: Mapping[str, Any] | None = None,
+    ttir: str, spec: GPUSpec, *, num_warps: int, num_stages: int, options: Mapping[str, Any] | None = None
 ) -> KernelResources:
     """Return the resources of a kernel on a GPU, compiled to machine code (0.1 to 1 s the first time).
 
