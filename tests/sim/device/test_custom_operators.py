@@ -52,6 +52,7 @@ def test_custom_operators_run_their_host_code_and_its_launches_count() -> None:
         torch.testing.assert_close(out.cpu(), want)
         assert [record.name for record in device.launches] == ["double_kernel"] * 3
         torch.library.opcheck(triton_doubled, (x,), test_utils="test_faketensor")
+        torch.library.opcheck(doubled, (x,), test_utils="test_aot_dispatch_dynamic")
 
 
 @doubled.register_fake

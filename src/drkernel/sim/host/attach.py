@@ -198,6 +198,7 @@ class BelowModes:
 @contextmanager
 def operators_on(link: DeviceLink) -> Iterator[None]:
     """Send operators on device tensors to the device, in this thread."""
+    link.unseen = lambda link, *call: OperatorMode(link)._run(*call)
     with above_autograd(), OperatorMode(link), DeviceArgumentMode(link):
         yield
 

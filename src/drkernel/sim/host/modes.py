@@ -200,9 +200,7 @@ def _host_kernel(func: Any) -> Callable[..., Any] | None:
     """
     if func.name() == "inductor::_reinterpret_tensor":
         return reinterpret
-    if func.namespace == "c10d":
-        return partial(_by_way_of_host, func)
-    return registered_kernel(func)
+    return partial(_by_way_of_host, func) if func.namespace == "c10d" else registered_kernel(func)
 
 
 @lru_cache(maxsize=1024)
@@ -452,10 +450,9 @@ def _nests(encoder: Any, src: Any, mask: Any, padding: Any) -> bool:
     first = encoder.layers[0]
     if padding is None or mask is not None or src.dim() != 3 or first.training or not encoder.use_nested_tensor:
         return False
-    if not torch.backends.mha.get_fastpath_enabled() or torch.is_autocast_enabled():
-        return False
-    foreign = any(not isinstance(mode, DeviceArgumentMode) for mode in _get_current_function_mode_stack())
-    if foreign or records([src, *first.parameters()]):
+    fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_autocast_enabled()
+    ours = all(isinstance(mode, DeviceArgumentMode) for mode in _get_current_function_mode_stack())
+    if not fast or not ours or records([src, *first.parameters()]):
         return False
     return not encoder.mask_check or bool((padding[:, 1:].bool() >= padding[:, :-1].bool()).all())
 

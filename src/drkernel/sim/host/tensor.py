@@ -230,7 +230,7 @@ class DeviceTensor(torch.Tensor):
             return NotImplemented  # a wrapper's, which knows what to do with the tensors in it
         for leaf in tensors_of(args, kwargs or {}):
             if isinstance(leaf, DeviceTensor):
-                return leaf._link.dispatch(func, args, kwargs or {})
+                return leaf._link.unseen(leaf._link, func, args, kwargs or {})
         raise AssertionError("dispatched to a device without a device tensor")
 
 
@@ -292,6 +292,8 @@ class DeviceLink:
         self.closed = False
         self.generator = threading.local()
         """``.ref``: the device generator that the running call was given"""
+        self.unseen: Callable[..., Any] = DeviceLink.dispatch
+        """runs (link, operator, args, kwargs) where PyTorch has switched modes off"""
         self.originals: list[tuple[Any, str, Any]] = []
         """(owner, name, value) of what host code would find without this device"""
         self.trials: Callable[[Any], AbstractContextManager[None]] = nullcontext
