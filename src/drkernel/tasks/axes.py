@@ -10,6 +10,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -318,10 +319,20 @@ class SizedSource:
         together = self._knob(name, tied, knob.value, set())
         if tied and together.axes and self._runs(together):
             parts.append(together)
+        elif not parts and all(part.axes for part in alone.values()):
+            parts = self._by_dimension(knob, alone)  # as many rows as the module has columns
         if len(parts) < 2:
             return []
         names = self.reference.argument_names()
         return [Knob(_place_name(part, names), part.literals, part.value, True, part.axes) for part in parts]
+
+    def _by_dimension(self, knob: Knob, places: Mapping[SizeLiteral, Knob]) -> list[Knob]:
+        """A size's places by the dimension of the axes that they are, as knobs; [] where none can be another alone."""
+        groups: dict[int, list[SizeLiteral]] = {}
+        for place, part in places.items():
+            groups.setdefault(part.axes[0][1], []).append(place)
+        parts = [self._knob(knob.label, tuple(group), knob.value, set()) for group in groups.values()]
+        return parts if any(map(self._runs, parts)) else []
 
     def _is_structured(self, knob: Knob) -> bool:
         """Whether an input with two axes of this size is, say, triangular or symmetric: it would not be with one
@@ -342,19 +353,13 @@ class SizedSource:
 
     def _changed_outputs(self, knob: Knob) -> tuple[Axis, ...] | None:
         """Axes of the outputs that grow with a knob; None where the reference does not run with another value."""
-        if knob.literals not in self._grown:
-            self._grown[knob.literals] = self._find_outputs(knob)
-        return self._grown[knob.literals]
-
-    def _find_outputs(self, knob: Knob) -> tuple[Axis, ...] | None:
-        inputs = self._inputs_with(knob, smaller(knob.value))
-        try:
-            _, results = cost_of(self.model, inputs)
-        except TaskError:
-            return None
-        if results is None or self._outputs is None:
-            return None
-        return _changed_axes(self._outputs, _shapes(results))
+        if (key := knob.literals) not in self._grown:
+            self._grown[key] = None
+            with suppress(TaskError):
+                _, results = cost_of(self.model, self._inputs_with(knob, smaller(knob.value)))
+                if results is not None and self._outputs is not None:
+                    self._grown[key] = _changed_axes(self._outputs, _shapes(results))
+        return self._grown[key]
 
     def _runs(self, knob: Knob) -> bool:
         try:
@@ -372,9 +377,7 @@ class SizedSource:
     # ---- whether positions are independent
 
     def _tried(self, knob: Knob) -> Knob:
-        if not knob.inputs_only or not knob.axes:
-            return knob
-        outputs = self._changed_outputs(knob)
+        outputs = self._changed_outputs(knob) if knob.inputs_only and knob.axes else None
         if not outputs:
             return knob
         parallel = self._follows(knob, outputs) and self._is_parallel(knob, outputs)
@@ -425,11 +428,9 @@ class SizedSource:
         values: dict[str, int] = {}
         for knob in self.knobs.values():
             if knob.inputs_only and knob.value > SMALL:
-                try:
+                with suppress(TaskError):
                     self.cost_at({**values, knob.label: SMALL})
-                except TaskError:
-                    continue
-                values[knob.label] = SMALL
+                    values[knob.label] = SMALL
         return values
 
 

@@ -185,6 +185,15 @@ def test_equal_numbers_in_get_inputs_are_one_size() -> None:
     assert best.kept_rows and [value.shape[1] for value in load_reference(best.source).draw_inputs(0)] == [8192, 8192]
 
 
+@pytest.mark.parametrize("inputs", ["randn(512, 256), randn(512, 512)", "randn(N, 256), randn(N, N)"])
+def test_as_many_rows_as_a_module_has_columns_are_a_size_of_their_own(inputs: str) -> None:
+    init, inputs = "self.cell = nn.GRUCell(*sizes)", inputs.replace("randn", "torch.randn")
+    cell = task("return self.cell(x, y)", inputs, "N = 512", init, "256, 512")
+    best = thin_sizings(cell, ScaleLimits(bytes=8 << 20, flops=1e8))[0]
+    x, y = load_reference(best.source).draw_inputs(0)
+    assert best.kept_rows and x.shape == (x.shape[0], 256) and y.shape == (x.shape[0], 512) and x.shape[0] < 512
+
+
 @pytest.mark.parametrize("most", ["1025", "1000"])
 def test_an_axis_that_lengths_count_stays_or_takes_them_along(most: str) -> None:
     ragged = "return (x * (torch.arange(x.shape[1])[None, :] < y[:, None])[:, :, None]).sum(1)"
