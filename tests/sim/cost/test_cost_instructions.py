@@ -4,7 +4,11 @@ import pytest
 
 from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.kernel_profile import lane_instructions, profile_of
-from ttir_executor.lower.layouts import layouts_of
+from drkernel.sim.cost.launch_time import block_seconds
+from drkernel.sim.cost.pressure import register_pressure
+from drkernel.sim.cost.roofline import unit_rate
+from drkernel.sim.spec import get_spec
+from ttir_executor.lower.layouts import lanes_of, layouts_of
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
 
@@ -218,3 +222,74 @@ def test_what_waits_for_a_later_load_is_held() -> None:
     both = profile_of(parse_ttir(SUMMED.format(loads=f"{x}\n{y}")))
     (only,), (first, last) = alone.blocks[1].loads, both.blocks[1].loads
     assert first.crowding == 1.0 < last.crowding == only.crowding
+
+
+PRODUCT = """
+module {{
+  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32, %rounds: i32) {{
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %empty = arith.constant dense<0.0> : tensor<64x64xf32>
+    %k = tt.make_range {{end = 32 : i32, start = 0 : i32}} : tensor<32xi32>
+    %m = tt.make_range {{end = 64 : i32, start = 0 : i32}} : tensor<64xi32>
+    %many = tt.splat %n : i32 -> tensor<32xi32>
+    %wide = tt.splat %p : !tt.ptr<f32> -> tensor<64x32x!tt.ptr<f32>>
+    %tall = tt.splat %p : !tt.ptr<f32> -> tensor<32x64x!tt.ptr<f32>>
+    %down = tt.expand_dims %m {{axis = 1 : i32}} : tensor<64xi32> -> tensor<64x1xi32>
+    %downs = tt.broadcast %down : tensor<64x1xi32> -> tensor<64x32xi32>
+    %along = tt.expand_dims %m {{axis = 0 : i32}} : tensor<64xi32> -> tensor<1x64xi32>
+    %alongs = tt.broadcast %along : tensor<1x64xi32> -> tensor<32x64xi32>
+    %end = scf.for %i = %zero to %rounds step %one iter_args(%sum = %empty) -> (tensor<64x64xf32>) : i32 {{
+      %all = tt.splat %i : i32 -> tensor<32xi32>
+      %here = arith.addi %k, %all : tensor<32xi32>
+      %channel = {channel} %here, %many : tensor<32xi32>
+      %row = tt.expand_dims %channel {{axis = 0 : i32}} : tensor<32xi32> -> tensor<1x32xi32>
+      %rows = tt.broadcast %row : tensor<1x32xi32> -> tensor<64x32xi32>
+      %left = arith.muli %downs, %rows : tensor<64x32xi32>
+      %a = tt.addptr %wide, {left} : tensor<64x32x!tt.ptr<f32>>, tensor<64x32xi32>
+      %x = tt.load %a : tensor<64x32x!tt.ptr<f32>>
+      %column = tt.expand_dims %channel {{axis = 1 : i32}} : tensor<32xi32> -> tensor<32x1xi32>
+      %columns = tt.broadcast %column : tensor<32x1xi32> -> tensor<32x64xi32>
+      %right = arith.addi %columns, %alongs : tensor<32x64xi32>
+      %b = tt.addptr %tall, %right : tensor<32x64x!tt.ptr<f32>>, tensor<32x64xi32>
+      %y = tt.load %b : tensor<32x64x!tt.ptr<f32>>
+      %next = tt.dot %x, %y, %sum, inputPrecision = tf32 : tensor<64x32xf32> * tensor<32x64xf32> -> tensor<64x64xf32>
+      scf.yield %next : tensor<64x64xf32>
+    }}
+    tt.return
+  }}
+}}
+"""
+GATHERED = parse_ttir(PRODUCT.format(channel="arith.divsi", left="%left"))
+BESIDE = parse_ttir(PRODUCT.format(channel="arith.addi", left="%rows"))
+H100 = get_spec("h100")
+
+
+def test_lanes_lie_along_the_first_side_of_a_gathered_tile() -> None:
+    """So that each of 128 threads divides for 16 of the 32 columns, and for none of those that lie beside each other
+    (Triton 3.6.0, sm_90a: the layout of the tile is [32, 1] lanes and [2, 2] warps)."""
+    (division,) = [op for op in walk(GATHERED.body) if op.name == "arith.divsi"]
+    held = {tile.shape: lanes_of(32, tile, 128) / 128 for *_, tile in lane_instructions(division, layouts_of(GATHERED))}
+    assert held[64, 32] == 16
+
+
+def test_a_gathered_element_takes_registers_for_its_address_and_mask() -> None:
+    """16 of them beside 32 sums take 128 registers (ptxas, sm_90a), 16 that lie beside each other nothing."""
+    gathered, beside = (register_pressure(of, 128).registers for of in (GATHERED, BESIDE))
+    assert beside < 64 < 110 <= gathered <= 140
+
+
+def test_a_round_makes_gathered_addresses_before_it_loads_ahead_and_first_rounds_make_theirs_before_the_loop() -> None:
+    gathered, beside = profile_of(GATHERED), profile_of(BESIDE)
+    assert gathered.blocks[1].ahead and not beside.blocks[1].ahead
+    start, each = zip(*(block_seconds(gathered, 4, stages, H100, {}) for stages in (2, 3, 4)), strict=True)
+    assert start[0] < start[1] < start[2] and start[2] - start[1] == pytest.approx(start[1] - start[0])
+    assert each[0] > each[1] >= each[2]
+    latency = block_seconds(beside, 4, 2, H100, {})[1]
+    assert each[0] > latency + (start[1] - start[0]) / 2
+
+
+def test_either_pipe_adds() -> None:
+    adds = [op for op in walk(GATHERED.body) if op.name == "arith.addi"]
+    assert all(instructions(op) == {"add": 1.0} for op in adds)
+    assert unit_rate("add", H100) == 2 * unit_rate("int", H100) == 2 * unit_rate("imad", H100)

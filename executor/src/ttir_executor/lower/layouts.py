@@ -181,9 +181,9 @@ def _seen_in(op: Op) -> Iterable[tuple[Value, Tile]]:
         yield result, Tile((rows, columns), product=True)
     if op.name in _ACCESSES:
         side = next((side for side in (1, 0) if step(op.operands[0], side) == "beside"), None)
-        if side is not None:
-            beside = VECTOR_BYTES // max(1, elem_bytes(op.operands[0].type.pointee or "i8"))
-            yield op.operands[0], Tile((rows, columns), fast=side, beside=max(1, beside))
+        beside = 1 if side is None else VECTOR_BYTES // max(1, elem_bytes(op.operands[0].type.pointee or "i8"))
+        if side is not None or op.name == "tt.load":  # of sides that are alike Triton takes the first (up to 3.6)
+            yield op.operands[0], Tile((rows, columns), fast=side or 0, beside=max(1, beside))
 
 
 def _spread(values: Iterable[Value], tile: Tile, found: dict[int, list[Tile]], forwards: bool = False) -> None:

@@ -14,7 +14,8 @@ from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import Statement, counts_of, operations
 
 Counts = dict[str, float]
-"""instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``imad`` (whole-number products), ``sfu``"""
+"""instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``imad`` (whole-number products), ``add``
+(additions, which either of these two makes), ``sfu``"""
 
 FREE = frozenset(
     {
@@ -91,6 +92,8 @@ def instructions(op: Op) -> Counts:
     if name == "arith.muli":
         known = known_number(op.operands[1])
         return {"imad": 1.0} if type_.bits <= 32 else {"imad": 2.0, "int": 1.0} if known else {"imad": 3.5, "int": 1.5}
+    if name in ("arith.addi", "arith.subi") and type_.bits <= 32:
+        return {"add": 1.0}
     return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from drkernel.sim.cost.instructions import instructions, known_number
-from drkernel.sim.cost.pressure import BlockPressure, block_pressure
+from drkernel.sim.cost.pressure import BlockPressure, block_pressure, fast_side, gathered
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
@@ -131,6 +131,8 @@ class BlockProfile:
     """reductions of two dimensions along the first: (rows, columns, bytes of an element)"""
     puts_off: bool = False
     """ptxas puts this block's loads off to where their values are used"""
+    ahead: tuple[Lanes, ...] = ()
+    """of ``lanes``, what makes gathered operands' addresses and loads them, in a loop that loads ahead"""
 
 
 @dataclass(frozen=True)
@@ -379,7 +381,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
     stages, pipelined = _pipelining(block)
     leading = _leading_to_products(block)
     chained = any(op.name in PRODUCTS and id(op) in leading for op in block.ops)
-    lanes: Counter[tuple[str, int, Tile | None]] = Counter()
+    lanes, ahead = Counter[tuple[str, int, Tile | None]](), Counter[tuple[str, int, Tile | None]]()
     dots: list[Dot] = []
     last = _Reach()
     level_of: dict[int, int] = {}
@@ -389,12 +391,16 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
         if op.name in PRODUCTS:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
+    loads = [op for op in block.ops if op.name == "tt.load"]
+    first = _made_from(block, [op for op in loads if pipelined and gathered(op)])
     for op in made:
         for unit, numel, count, tile in lane_instructions(op, layouts):
             lanes[unit, numel, tile] += count  # type: ignore[assignment]
-    loads = [op for op in block.ops if op.name == "tt.load"]
+            if id(op) in first:
+                ahead[unit, numel, tile] += count  # type: ignore[assignment]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
+        ahead=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in ahead.items()),
         levels=tuple(levels), loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
         stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
         unrolled=not pipelined and _unrolled(block), around=_around(block, numbers),
@@ -490,8 +496,8 @@ def _crowding(load: Op, ends: list[Op]) -> float:
     ptxas gives the next loads its registers, and waits. Four vectors are under way, in a loop two where a mask decides
     what registers begin with (12.8, sums of rows and columns, sm_80, 90).
     """
-    side = _fast_side(load.operands[0])
-    if side is not None and any(op.name == "tt.store" and _fast_side(op.operands[0]) == 1 - side for op in ends):
+    side = fast_side(load.operands[0])
+    if side is not None and any(op.name == "tt.store" and fast_side(op.operands[0]) == 1 - side for op in ends):
         return 4.0
     if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends) or _met_by_later(load):
         return 1.0
@@ -532,12 +538,6 @@ def _users(load: Op) -> Iterator[Op]:
 
 def _in_step(op: Op, load: Op) -> bool:
     return op.block is load.block and op.name.startswith(("arith.", "math.", "tt.fp_to_fp"))
-
-
-def _fast_side(pointer: Value) -> int | None:
-    """The side of a tile along which addresses lie beside each other."""
-    sides = range(2) if len(pointer.type.shape or ()) == 2 else ()
-    return next((side for side in sides if step(pointer, side) == "beside"), None)
 
 
 def _has_whole(mask: Value) -> bool:
@@ -581,13 +581,18 @@ def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
 
 def _leading_to_products(block: BasicBlock) -> set[int]:
     """The operations of a block that a product's operands are made from, addresses of loads included."""
-    ahead = [operand for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
-    found: set[int] = set()
+    made = [operand.op for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
+    return _made_from(block, made)
+
+
+def _made_from(block: BasicBlock, last: Iterable[Op | None]) -> set[int]:
+    """Those operations, as far as they stand in the block, and what they are made from there, by identity."""
+    ahead, found = list(last), set[int]()
     while ahead:
-        op = ahead.pop().op
+        op = ahead.pop()
         if op is not None and op.block is block and id(op) not in found:
             found.add(id(op))
-            ahead += op.operands
+            ahead += [operand.op for operand in op.operands]
     return found
 
 

@@ -215,7 +215,7 @@ def launch_cost(
         "dram": traffic.dram / spec.dram_bandwidth,
         "l2": traffic.l2 / spec.l2_bandwidth,
         "sm_memory": max(traffic.port / port, traffic.l1 / L1_BYTES_PER_CLOCK) * shape.share / spec.clock_hz,
-        "compute": max(_compute(profile, shape, spec), _at_peak(stats, spec)),
+        "compute": max(_compute(profile, shape, num_stages, spec), _at_peak(stats, spec)),
         "atomics": _atomic_seconds(stats, profile, spec),
         "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
         "dispatch": shape.programs * DISPATCH_CYCLES / spec.clock_hz,
@@ -338,10 +338,20 @@ def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -
 # ---- arithmetic
 
 
-def _block_lanes(block: BlockProfile, threads: int, spec: GPUSpec) -> Counter[str]:
+def _all_lanes(profile: KernelProfile, threads: int, num_stages: int, spec: GPUSpec) -> list[Counter[str]]:
+    """By block; first rounds of loops that load ahead begin in the block around them."""
+    lanes = [_block_lanes(block, threads, spec) for block in profile.blocks]
+    for block in profile.blocks:
+        rounds = max(0, (block.stages or num_stages) - 1)
+        for unit, count in _block_lanes(block, threads, spec, ahead=True).items():
+            lanes[block.around][unit] += rounds * count  # type: ignore[assignment]
+    return lanes
+
+
+def _block_lanes(block: BlockProfile, threads: int, spec: GPUSpec, ahead: bool = False) -> Counter[str]:
     lanes: Counter[str] = Counter()
     copies = {dot.elements: dot_copies(dot, threads, spec) for dot in block.dots}
-    for unit, numel, count, tile in block.lanes:
+    for unit, numel, count, tile in block.ahead if ahead else block.lanes:
         held = lanes_of(numel, tile, threads)
         lanes[unit] += held * count * copies.get(numel, 1.0)  # type: ignore[assignment]
     return lanes
@@ -359,12 +369,12 @@ def _vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
     return max([issued / slots, *units])
 
 
-def _compute(profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+def _compute(profile: KernelProfile, shape: LaunchShape, num_stages: int, spec: GPUSpec) -> float:
     """Seconds of the busiest SM for its instructions and its dots, which overlap but for those of serial blocks.
 
     Programs that share the SM overlap little of those either, as published attention without specialised warps shows.
     """
-    lanes = [_block_lanes(block, shape.threads, spec) for block in profile.blocks]
+    lanes = _all_lanes(profile, shape.threads, num_stages, spec)
     dots = [_dots_seconds(block, shape.threads, spec) for block in profile.blocks]
 
     def issue(executed: Executed) -> float:
@@ -481,7 +491,8 @@ def block_seconds(
     bytes that its masks leave."""
     threads = num_warps * spec.warp_size
     waits = [_waits(block, threads, spec, asked, UNROLLED if block.unrolled else 1) for block in profile.blocks]
-    seconds = [_block_chain(*each, num_warps, num_stages, spec) for each in zip(profile.blocks, waits, strict=True)]
+    each = zip(profile.blocks, waits, _all_lanes(profile, threads, num_stages, spec), strict=True)
+    seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
     for block, wait in zip(profile.blocks, waits, strict=True):
         if block.unrolled:  # each entry waits once in full
             seconds[block.around] += _waits(block, threads, spec, asked) - wait
@@ -518,14 +529,17 @@ def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     return 1.0 + instructions * max(0.0, 1.0 - AT_ONCE / max(AT_ONCE, vectors)) / AHEAD
 
 
-def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
+def _block_chain(
+    block: BlockProfile, waits: float, lanes: Counter[str], num_warps: int, num_stages: int, spec: GPUSpec
+) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, arithmetic, lane exchanges.
 
-    Every round takes the latency of device memory, because hits in L2 also meet queues there.
+    Every round takes the latency of device memory, because hits in L2 also meet queues there. Loads ahead begin once
+    the round has made their addresses, beyond pointers that it only moves on.
     """
     threads = num_warps * spec.warp_size
     apart = max(1.0, LONE_WARP_CYCLES * SCHEDULERS / num_warps)
-    alone = apart * _vector_seconds(_block_lanes(block, threads, spec), spec)
+    alone = apart * _vector_seconds(lanes, spec)
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     if block.pipelined and not block.serial:  # what one program multiplies is not slowed by power and other programs
         share = TRITON_TENSOR_SHARE["mma" if mma_sync_share(spec) == 1.0 else "wgmma"]
@@ -544,7 +558,8 @@ def _block_chain(block: BlockProfile, waits: float, num_warps: int, num_stages: 
     for load in block.loads:
         exposed[load.level] += load.elements * load.exposed  # type: ignore[assignment]
     late = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in exposed.values() if nbytes)
-    ahead = ASYNC_ROUND * waits / (stages - 1)
+    addresses = apart * _vector_seconds(_block_lanes(block, threads, spec, ahead=True), spec)
+    ahead = (ASYNC_ROUND * waits + addresses) / (stages - 1)
     return max(ahead, work + late) if block.serial else max(ahead + dots, work) + late
 
 

@@ -109,8 +109,7 @@ def layout_efficiency(tensors: tuple[TensorMeta, ...]) -> float:
     whole = [meta for meta in full if 2 * meta.nbytes > reference.nbytes]  # smaller, broadcast ones come from cache
     if any(_contiguous_axis(meta) != _contiguous_axis(reference) for meta in whole):
         return TRANSPOSE_EFFICIENCY
-    same = all(meta.same_layout(reference) and meta.is_dense and meta.dtype == reference.dtype for meta in full)
-    if same:
+    if all(meta.same_layout(reference) and meta.is_dense and meta.dtype == reference.dtype for meta in full):
         return 1.0
     return BROADCAST_EFFICIENCY * (NARROW_EFFICIENCY if all(meta.itemsize <= 2 for meta in whole) else 1.0)
 
@@ -155,14 +154,9 @@ def streaming(
 ) -> KernelWork:
     """A kernel that streams through memory with a few elements a thread."""
     moved = sum(access.l2_bytes for access in accesses)
-    return KernelWork(
-        name,
-        tuple(accesses),
-        flops,
-        max(1.0, elements / BLOCK_ELEMENTS),
-        Grid(128, 16, max(4.0, min(64.0, 4.0 * moved / max(elements, 1.0)))),
-        memory_efficiency=efficiency,
-    )
+    grid = Grid(128, 16, max(4.0, min(64.0, 4.0 * moved / max(elements, 1.0))))
+    blocks = max(1.0, elements / BLOCK_ELEMENTS)
+    return KernelWork(name, tuple(accesses), flops, blocks, grid, memory_efficiency=efficiency)
 
 
 def dropout(call: MetaCall) -> list[KernelWork]:
@@ -231,10 +225,9 @@ def concatenate(call: MetaCall) -> list[KernelWork]:
     """``cat`` and ``stack``: one batched copy kernel per 128 inputs."""
     elements = float(call.out.elements)
     accesses = [read(meta) for meta in call.inputs] + [write(call.out)]
-    kernels = -(-len(call.inputs) // 128)
     instructions = elements * (CAT_INSTRUCTIONS if _misaligned(call) else 6.0)
     work = streaming(call.base, accesses, elements, {"fp32": instructions}, 0.9)
-    return [work, *[KernelWork(call.base, (), blocks=1.0)] * (kernels - 1)]
+    return [work, *[KernelWork(call.base, (), blocks=1.0)] * (-(-len(call.inputs) // 128) - 1)]
 
 
 def _misaligned(call: MetaCall) -> bool:

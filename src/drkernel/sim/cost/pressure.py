@@ -27,6 +27,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from ttir_executor.lower.dot import PRODUCTS
+from ttir_executor.lower.layouts import step
 from ttir_executor.lower.lifetime import Lifetimes
 from ttir_executor.lower.plan import blocks_of, is_index_like, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
@@ -35,6 +36,9 @@ MAX_REGISTERS = 255
 """a thread's limit on every GPU here, however few threads a program has"""
 BASE_REGISTERS = 20
 """addresses, counters and temporaries; ptxas on element-wise and row kernels, sm_90"""
+GATHERED = 4.0
+"""the same for one element of a gathered operand: its index, its address in two words, what its mask decides (ptxas on
+15 convolutions by products, sm_90a: 1.6 to 5.2, median 4.6)"""
 LEAST_REGISTERS = 10
 """what is left of those when registers are short"""
 REORDERED = 0.5
@@ -106,9 +110,27 @@ def spilled_share(words: float, limit: int) -> float:
 def register_pressure(function: Function, threads: int, regs_per_sm: int = 65536) -> Pressure:
     """The estimate for programs of ``threads`` threads; spilled is what one pass over the kernel's blocks moves."""
     limit = register_limit(threads, regs_per_sm)
-    words = BASE_REGISTERS + live_bytes(function) / 4.0 / threads
+    of_gathered = GATHERED * max(map(_gathered_elements, blocks_of(function)))
+    words = BASE_REGISTERS + (live_bytes(function) / 4.0 + of_gathered) / threads
     spilled = sum(spilled_bytes(block, threads, limit) for block in block_pressure(function))
     return Pressure(int(min(words, limit)), int(spilled / threads))
+
+
+def fast_side(pointer: Value) -> int | None:
+    """The side of a tile along which addresses lie beside each other."""
+    sides = range(2) if len(pointer.type.shape or ()) == 2 else ()
+    return next((side for side in sides if step(pointer, side) == "beside"), None)
+
+
+def gathered(load: Op) -> bool:
+    """Whether a load brings a tile of which no side is seen to lie along memory: element by element."""
+    return len(load.operands[0].type.shape or ()) == 2 and fast_side(load.operands[0]) is None
+
+
+def _gathered_elements(block: BasicBlock) -> float:
+    """Those that a block loads for each of its products."""
+    loaded = sum(op.operands[0].type.numel for op in block.ops if op.name == "tt.load" and gathered(op))
+    return loaded / max(1, sum(op.name in PRODUCTS for op in block.ops))
 
 
 def live_bytes(function: Function) -> float:

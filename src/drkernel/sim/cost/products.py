@@ -395,21 +395,14 @@ RAW_LAUNCH_SHARE = 0.55
 
 def recurrent(call: MetaCall) -> list[KernelWork]:
     """``aten::lstm.input`` and kin."""
-    kind, x, out = call.base, call.inputs[0], call.outputs[0]
-    layers, directions, batch_first = (
-        int(call.number("num_layers", 1)),
-        1 + call.flag("bidirectional"),
-        call.flag("batch_first"),
-    )
-    steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+    x, out = call.inputs[0], call.outputs[0]
+    layers, directions = int(call.number("num_layers", 1)), 1 + call.flag("bidirectional")
+    steps, batch = (x.shape[1], x.shape[0]) if call.flag("batch_first") else (x.shape[0], x.shape[1])
     features, width = x.shape[-1], out.shape[-1] // directions
-    gates = GATES[kind]
-    item = x.itemsize
+    columns, item = GATES[call.base] * width, x.itemsize
     work: list[KernelWork] = []
     for layer in range(layers):
-        depth = features if layer == 0 else width * directions
-        source = read(x) if layer == 0 else read(out)
-        columns = gates * width
+        depth, source = (features, read(x)) if layer == 0 else (width * directions, read(out))
         weights = Access(-3, columns * depth * item)
         intermediate = Access(-4, steps * batch * columns * item, write=True)
         shape = Product(steps * batch, columns, depth, 1, item, "fp32")
@@ -427,11 +420,5 @@ def _steps(call: MetaCall, steps: int, batch: int, width: int, columns: int, ite
     per_step = weights / spec.l2_bandwidth + 2.0 * batch * columns * width / spec.peak["fp32"]
     kernels = KERNELS_PER_STEP[call.base]
     chain = kernels * max(spec.kernel_min + spec.dram_latency, RAW_LAUNCH_SHARE * spec.launch_overhead)
-    return KernelWork(
-        "steps",
-        (Access(-4, steps * batch * columns * item),),
-        flops={"fp32": 0.0},
-        blocks=float(spec.sm_count),
-        serial_seconds=steps * (per_step + chain),
-        fixed_kernels=1,
-    )
+    moved = (Access(-4, steps * batch * columns * item),)
+    return KernelWork("steps", moved, {"fp32": 0.0}, float(spec.sm_count), serial_seconds=steps * (per_step + chain))

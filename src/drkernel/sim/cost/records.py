@@ -124,11 +124,9 @@ def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
     seconds = sum(item.seconds for item in items)
     flops: dict[str, float] = {}
     parts: dict[str, float] = {}
-    for item in items:
-        for unit, count in item.flops.items():
-            flops[unit] = flops.get(unit, 0.0) + count
-        for part, value in item.parts.items():
-            parts[part] = parts.get(part, 0.0) + value
+    for total, counts in [(flops, item.flops) for item in items] + [(parts, item.parts) for item in items]:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0.0) + count
     return CostEstimate(
         seconds=seconds, dram_bytes=sum(item.dram_bytes for item in items),
         l2_bytes=sum(item.l2_bytes for item in items), flops=flops,
@@ -254,8 +252,7 @@ class MetaCall:
 
     def axis(self, meta: TensorMeta, name: str = "dim", default: int = -1) -> int:
         """The dimension of ``meta`` that an argument names, counted from the front."""
-        rank = max(1, len(meta.shape))
-        return int(self.number(name, default)) % rank
+        return int(self.number(name, default)) % max(1, len(meta.shape))
 
 
 class Unpriced(Exception):

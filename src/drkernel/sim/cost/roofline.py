@@ -107,8 +107,8 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
         return spec.peak["fp32"] * scale
     if unit == "issue":
         return ISSUE_LANES * spec.clock_hz * spec.sm_count
-    if unit == "imad":  # beside the rest of whole-number arithmetic, as fast
-        return spec.peak["int"] * scale
+    if unit in ("imad", "add"):  # beside the rest of whole-number arithmetic, as fast; on either
+        return spec.peak["int"] * scale * (2.0 if unit == "add" else 1.0)
     if unit not in spec.peak:
         raise ValueError(f"spec {spec.name!r} has no peak for unit {unit!r}; it has {', '.join(sorted(spec.peak))}")
     if unit.startswith("tensor_"):

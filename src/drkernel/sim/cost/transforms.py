@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from drkernel.sim.cost.pointwise import streaming
-from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, Unpriced, read, scratch, write
+from drkernel.sim.cost.records import Grid, KernelWork, MetaCall, Unpriced, read, scratch, write
 
 # ---- Fourier transforms
 
@@ -77,13 +77,11 @@ class Factorisation:
 
 
 DIRECT: dict[str, Factorisation] = {
-    "linalg_cholesky_ex": Factorisation(1 / 3, 0.5e-6),
-    "cholesky": Factorisation(1 / 3, 0.5e-6),
-    "linalg_lu_factor_ex": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
-    "linalg_lu": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
-    "_linalg_solve_ex": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
-    "_linalg_det": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
-    "_linalg_slogdet": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
+    **dict.fromkeys(("linalg_cholesky_ex", "cholesky"), Factorisation(1 / 3, 0.5e-6)),
+    **dict.fromkeys(
+        ("linalg_lu_factor_ex", "linalg_lu", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet"),
+        Factorisation(2 / 3, 2.5e-6, 0.8e-6),
+    ),
     "linalg_inv_ex": Factorisation(2.0, 3.5e-6, 1.2e-6),
     "cholesky_inverse": Factorisation(2 / 3, 1.0e-6),
     "geqrf": Factorisation(4 / 3, 4.0e-6, 1.5e-6),
@@ -118,30 +116,13 @@ def factorisation(call: MetaCall) -> list[KernelWork]:
     if call.base in SOLVES:
         wide = max(call.out.elements / max(1.0, batch * size), 1.0)
     flops = method.flops * batch * size * size * wide
-    accesses = (*_factors(call), *[write(meta) for meta in call.outputs])
+    # copied by column first, then worked on in place
+    accesses = (*(read(meta, 2.0) for meta in call.inputs), *map(write, call.outputs))
+    blocks, chain = 1e9, batch * size * method.step
     if size <= BLOCK_MATRIX and batch > 1:
-        waves = math.ceil(batch / (4.0 * call.spec.sm_count))
-        return [_kernel(call, accesses, unit, flops, batch, waves * size * method.block_step)]
-    return [_kernel(call, accesses, unit, flops, 1e9, batch * size * method.step)]
-
-
-def _factors(call: MetaCall) -> list[Access]:
-    """The matrices are copied by column first, then worked on in place."""
-    return [read(meta, 2.0) for meta in call.inputs]
-
-
-def _kernel(
-    call: MetaCall, accesses: tuple[Access, ...], unit: str, flops: float, blocks: float, chain: float
-) -> KernelWork:
-    return KernelWork(
-        call.base,
-        accesses,
-        {unit: flops},
-        max(1.0, blocks),
-        Grid(256, 4, 16.0),
-        compute_efficiency=LEVEL_3_SHARE,
-        serial_seconds=chain,
-    )
+        blocks, chain = batch, math.ceil(batch / (4.0 * call.spec.sm_count)) * size * method.block_step
+    grid = Grid(256, 4, 16.0)
+    return [KernelWork(call.base, accesses, {unit: flops}, blocks, grid, 1.0, LEVEL_3_SHARE, serial_seconds=chain)]
 
 
 def lu_unpack(call: MetaCall) -> list[KernelWork]:
