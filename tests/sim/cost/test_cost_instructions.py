@@ -246,6 +246,9 @@ module {{
       %row = tt.expand_dims %channel {{axis = 0 : i32}} : tensor<32xi32> -> tensor<1x32xi32>
       %rows = tt.broadcast %row : tensor<1x32xi32> -> tensor<64x32xi32>
       %left = arith.muli %downs, %rows : tensor<64x32xi32>
+      %few = arith.constant dense<{few}> : tensor<64x32xi32>
+      %by = arith.muli %downs, %few : tensor<64x32xi32>
+      %near = arith.addi %by, %rows : tensor<64x32xi32>
       %a = tt.addptr %wide, {left} : tensor<64x32x!tt.ptr<f32>>, tensor<64x32xi32>
       %x = tt.load %a : tensor<64x32x!tt.ptr<f32>>
       %column = tt.expand_dims %channel {{axis = 1 : i32}} : tensor<32xi32> -> tensor<32x1xi32>
@@ -260,8 +263,8 @@ module {{
   }}
 }}
 """
-GATHERED = parse_ttir(PRODUCT.format(channel="arith.divsi", left="%left"))
-BESIDE = parse_ttir(PRODUCT.format(channel="arith.addi", left="%rows"))
+GATHERED = parse_ttir(PRODUCT.format(channel="arith.divsi", left="%left", few=1))
+BESIDE = parse_ttir(PRODUCT.format(channel="arith.addi", left="%rows", few=1))
 H100 = get_spec("h100")
 
 
@@ -293,3 +296,21 @@ def test_either_pipe_adds() -> None:
     adds = [op for op in walk(GATHERED.body) if op.name == "arith.addi"]
     assert all(instructions(op) == {"add": 1.0} for op in adds)
     assert unit_rate("add", H100) == 2 * unit_rate("int", H100) == 2 * unit_rate("imad", H100)
+
+
+@pytest.mark.parametrize(("left", "few", "lines"), [("%left", 1, 2048), ("%near", 32, 2048), ("%near", 4, 0)])
+def test_lanes_apart_ask_for_a_line_each(left: str, few: int, lines: int) -> None:
+    """What lies 32 numbers apart or more, or an unknown number, takes a clock of L1 for each element left in."""
+    profile = profile_of(parse_ttir(PRODUCT.format(channel="arith.divsi", left=left, few=few)))
+    first, _ = profile.blocks[1].loads
+    assert first.lines == lines
+    all_of, none_of = (block_seconds(profile, 16, 4, H100, {first.number: share})[1] for share in (1.0, 0.0))
+    assert (all_of >= lines / H100.clock_hz > none_of) if lines else all_of < 2048 / H100.clock_hz
+
+
+def test_products_of_a_value_with_itself_are_followed_once() -> None:
+    """Ways through a chain of 40 double with each: 2e12."""
+    chain = "".join(f"%m{n + 1} = arith.muli %m{n}, %m{n} : tensor<64xi32>\n" for n in range(40))
+    text = PRODUCT.format(channel="arith.divsi", left="%left", few=1).replace("%m {axis = 1", "%m40 {axis = 1")
+    text = text.replace("%many = ", f"%m0 = arith.addi %m, %m : tensor<64xi32>\n{chain}%many = ")
+    assert profile_of(parse_ttir(text)).blocks[1].loads

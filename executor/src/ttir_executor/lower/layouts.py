@@ -210,8 +210,20 @@ def _rank(value: Value) -> int:
 # ---- addresses
 
 
-def step(value: Value, axis: int, steps: int = 48) -> str:
+def step(value: Value, axis: int) -> str:
     """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
+    return _step(value, axis, 48, {})
+
+
+def _step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], str]) -> str:
+    """Each value once: a chain of products of a value with itself has a number of ways that doubles with each."""
+    key = id(value), axis
+    if key not in seen:
+        seen[key] = _new_step(value, axis, steps, seen)
+    return seen[key]
+
+
+def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], str]) -> str:
     shape, op = value.type.shape, value.op
     if not shape or shape[axis] == 1:
         return "same"
@@ -219,23 +231,23 @@ def step(value: Value, axis: int, steps: int = 48) -> str:
     if steps == 0:
         return "other"
     if op is None:
-        start = _start(value)
-        return step(start, axis, steps - 1) if start is not None else "other"
+        start = start_of(value)
+        return _step(start, axis, steps - 1, seen) if start is not None else "other"
     if op.name == "tt.make_range":
         return "beside"
     if op.name in ("tt.splat", "arith.constant"):
         return "same"
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
-        return "same" if axis == new else step(op.operands[0], axis - (axis > new), steps - 1)
+        return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1, seen)
     if op.name == "tt.reshape":
         inner = op.operands[0].type.shape or ()
         wide, own = ([n for n, size in enumerate(sizes) if size > 1] for sizes in (inner, shape))
         alike = [inner[n] for n in wide] == [shape[n] for n in own]  # axes of one position come and go
-        return step(op.operands[0], wide[own.index(axis)], steps - 1) if alike else "other"
+        return _step(op.operands[0], wide[own.index(axis)], steps - 1, seen) if alike else "other"
     if any(_rank(operand) not in (0, len(shape)) for operand in op.operands):
         return "other"
-    kinds = [step(operand, axis, steps - 1) for operand in op.operands]
+    kinds = [_step(operand, axis, steps - 1, seen) for operand in op.operands]
     if all(kind == "same" for kind in kinds):
         return "same"
     if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
@@ -245,7 +257,7 @@ def step(value: Value, axis: int, steps: int = 48) -> str:
     return "other"
 
 
-def _start(value: Value) -> Value | None:
+def start_of(value: Value) -> Value | None:
     """The value that a loop's argument has before the loop."""
     for user in value.uses:
         block, loop = user.block, user.block.parent if user.block is not None else None

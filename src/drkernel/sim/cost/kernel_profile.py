@@ -18,7 +18,7 @@ from drkernel.sim.cost.pressure import BlockPressure, block_pressure, fast_side,
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
-from ttir_executor.lower.layouts import VECTOR_BYTES, Layouts, Tile, layouts_of, step
+from ttir_executor.lower.layouts import VECTOR_BYTES, Layouts, Tile, layouts_of, start_of, step
 from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
@@ -34,6 +34,11 @@ _PLAIN = frozenset(
      "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
 )  # fmt: skip
 _MOVED = _PLAIN - {"tt.load", "scf.yield"}
+_MOVES = frozenset(
+    {"arith.addi", "arith.subi", "arith.muli", "arith.extsi", "arith.extui", "tt.addptr", "tt.broadcast",
+     "tt.expand_dims"}
+)  # fmt: skip
+LINE_BYTES = 128
 _LOOPS = ("scf.for", "scf.while")
 _POSITIONAL = frozenset(
     {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.addptr", "arith.addi", "arith.subi", "arith.muli", "arith.remsi",
@@ -94,6 +99,8 @@ class Load:
     """its mask can be off for all elements at once"""
     exposed: bool = False
     """in a loop that is pipelined for its products: it does not lead to one, and is not loaded ahead"""
+    lines: float = 0.0
+    """of L1 that it asks for one by one: those of a gathered operand's lanes, where each lies in its own"""
 
 
 @dataclass(frozen=True)
@@ -483,7 +490,7 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
             levels[op.number], _nbytes(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
-            len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
+            len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead, _lines(op),
         )
         for op, ends in ((op, _ends(op)) for op in ops)
     )  # fmt: skip
@@ -538,6 +545,40 @@ def _users(load: Op) -> Iterator[Op]:
 
 def _in_step(op: Op, load: Op) -> bool:
     return op.block is load.block and op.name.startswith(("arith.", "math.", "tt.fp_to_fp"))
+
+
+def _lines(load: Op) -> float:
+    pointer = load.operands[0]
+    if not gathered(load) or not _apart(pointer, LINE_BYTES // max(1, _item(load))):
+        return 0.0
+    return pointer.type.numel * min(32, (pointer.type.shape or (1,))[0]) / 32.0
+
+
+def _apart(pointer: Value, least: int) -> bool:
+    """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
+    so many apart."""
+    ahead, seen = [(pointer, 0)], set[tuple[int, int]]()
+    while ahead:
+        value, axis = ahead.pop()
+        op = value.op
+        if op is None and (start := start_of(value)) is not None:
+            ahead.append((start, axis))
+            continue
+        if op is None or op.name not in _MOVES or step(value, axis) == "same":
+            return False
+        if op.name == "tt.expand_dims":
+            ahead.append((op.operands[0], axis - (axis > int(op.attrs.get("axis", "0")))))
+            continue
+        varying = [each for each in op.operands if each.type.is_block and step(each, axis) != "same"]
+        if op.name == "arith.muli":
+            factors = [known_number(each) for each in op.operands if len(varying) == 1 and each is not varying[0]]
+            if not factors:
+                return False
+            if not factors[0] or factors[0] >= least:
+                continue
+        ahead += [(each, axis) for each in varying if (id(each), axis) not in seen]
+        seen.update((id(each), axis) for each in varying)
+    return True
 
 
 def _has_whole(mask: Value) -> bool:

@@ -316,7 +316,14 @@ def _traffic(
     passed = moved + local + atomics
     dots = [(dot, count) for index, count in stats.executed for dot in profile.blocks[index].dots]
     operands = sum(count * _operand_bytes(dot, shape.threads, spec) for dot, count in dots)
-    return _Traffic(dram, passed - together, passed, asked + stored + local + operands)
+    shares = asked_shares(stats, profile)
+    lines = sum(count * _lines(profile.blocks[index], shares) for index, count in stats.executed)
+    return _Traffic(dram, passed - together, passed, asked + stored + local + operands + L1_BYTES_PER_CLOCK * lines)
+
+
+def _lines(block: BlockProfile, asked: Mapping[int, float]) -> float:
+    """Lines that an execution asks L1 for one by one, a clock each."""
+    return sum(load.lines * asked.get(load.number, 1.0) for load in block.loads)
 
 
 def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
@@ -491,7 +498,8 @@ def block_seconds(
     bytes that its masks leave."""
     threads = num_warps * spec.warp_size
     waits = [_waits(block, threads, spec, asked, UNROLLED if block.unrolled else 1) for block in profile.blocks]
-    each = zip(profile.blocks, waits, _all_lanes(profile, threads, num_stages, spec), strict=True)
+    lines = [_lines(block, asked) / spec.clock_hz for block in profile.blocks]
+    each = zip(profile.blocks, waits, lines, _all_lanes(profile, threads, num_stages, spec), strict=True)
     seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
     for block, wait in zip(profile.blocks, waits, strict=True):
         if block.unrolled:  # each entry waits once in full
@@ -530,7 +538,7 @@ def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
 
 
 def _block_chain(
-    block: BlockProfile, waits: float, lanes: Counter[str], num_warps: int, num_stages: int, spec: GPUSpec
+    block: BlockProfile, waits: float, lines: float, lanes: Counter[str], num_warps: int, num_stages: int, spec: GPUSpec
 ) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, arithmetic, lane exchanges.
 
@@ -544,7 +552,7 @@ def _block_chain(
     if block.pipelined and not block.serial:  # what one program multiplies is not slowed by power and other programs
         share = TRITON_TENSOR_SHARE["mma" if mma_sync_share(spec) == 1.0 else "wgmma"]
         dots *= min(1.0, share * spec.tensor_share * spec.boost_clock_hz / spec.clock_hz)
-    arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
+    arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz, lines)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
     exchange = SHUFFLE_CYCLES * 5
     if num_warps > 1:
