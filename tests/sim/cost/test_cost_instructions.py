@@ -8,7 +8,7 @@ from drkernel.sim.cost.launch_time import block_seconds
 from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.spec import get_spec
-from ttir_executor.lower.layouts import lanes_of, layouts_of
+from ttir_executor.lower.layouts import lanes_of, layouts_of, step
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
 
@@ -314,3 +314,40 @@ def test_products_of_a_value_with_itself_are_followed_once() -> None:
     text = PRODUCT.format(channel="arith.divsi", left="%left", few=1).replace("%m {axis = 1", "%m40 {axis = 1")
     text = text.replace("%many = ", f"%m0 = arith.addi %m, %m : tensor<64xi32>\n{chain}%many = ")
     assert profile_of(parse_ttir(text)).blocks[1].loads
+
+
+CARRIED = """
+module {
+  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32, %rounds: i32) {
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %first = arith.constant dense<0> : tensor<64xi32>
+    %range = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %all = tt.splat %n : i32 -> tensor<64xi32>
+    %here = arith.addi %range, %all : tensor<64xi32>
+    %inside = arith.cmpi slt, %here, %all : tensor<64xi32>
+    %bases = tt.splat %p : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %end = scf.for %i = %zero to %rounds step %one iter_args(%kept = %range) -> (tensor<64xi32>) : i32 {
+      %new = arith.cmpi eq, %i, %n : i32
+      %columns = scf.if %new -> (tensor<64xi32>) {
+        %within = arith.select %inside, %here, %first HINT : tensor<64xi1>, tensor<64xi32>
+        scf.yield %within : tensor<64xi32>
+      } else {
+        scf.yield %kept : tensor<64xi32>
+      }
+      %a = tt.addptr %bases, %columns : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+      %x = tt.load %a : tensor<64x!tt.ptr<f32>>
+      tt.store %a, %x : tensor<64x!tt.ptr<f32>>
+      scf.yield %columns : tensor<64xi32>
+    }
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("hint", "way"), [("{tt.contiguity = dense<64> : tensor<1xi32>}", "beside"), ("", "other")])
+def test_what_a_hint_says_holds_through_branches_and_loops(hint: str, way: str) -> None:
+    """A persistent product's columns: made anew by a branch, carried by the loop, said to lie beside each other."""
+    (load,) = [op for op in walk(parse_ttir(CARRIED.replace("HINT", hint)).body) if op.name == "tt.load"]
+    assert step(load.operands[0], 0) == way

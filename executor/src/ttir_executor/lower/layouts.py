@@ -8,15 +8,25 @@ so that neighbours do the same work, and loads of fewer elements than threads ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ttir_executor.lower.access import hint
 from ttir_executor.lower.dot import PRODUCTS, work_of
 from ttir_executor.lower.plan import is_index_like, walk
 from ttir_executor.ttir.ir import Function, Op, Value, elem_bytes
 
 VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
+LINE_BYTES = 128
+"""of L1"""
+SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
+MOVES = frozenset(
+    {"arith.addi", "arith.subi", "arith.muli", "arith.extsi", "arith.extui", "tt.addptr", "tt.broadcast",
+     "tt.expand_dims"}
+)  # fmt: skip
+"""what addresses are made with whose neighbours' distance follows from the operands'"""
 Group = tuple[int, ...]
 """a value's identity, and its shape"""
 _ELEMENTWISE = ("arith.", "math.", "tt.fp_to_fp", "tt.addptr", "tt.extern_elementwise", "tt.clampf", "tt.bitcast")
@@ -233,10 +243,14 @@ def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], s
     if op is None:
         start = start_of(value)
         return _step(start, axis, steps - 1, seen) if start is not None else "other"
-    if op.name == "tt.make_range":
+    if op.name == "tt.make_range" or hint(op, "contiguity") == shape[axis]:
         return "beside"
     if op.name in ("tt.splat", "arith.constant"):
         return "same"
+    if op.name == "scf.if":
+        ends = [region.blocks[-1].ops[-1].operands[value.index] for region in op.regions]
+        first, *others = [_step(end, axis, steps - 1, seen) for end in ends]
+        return first if all(each == first for each in others) else "other"
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
         return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1, seen)
@@ -259,10 +273,61 @@ def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], s
 
 def start_of(value: Value) -> Value | None:
     """The value that a loop's argument has before the loop."""
-    for user in value.uses:
-        block, loop = user.block, user.block.parent if user.block is not None else None
-        if block is not None and loop is not None and loop.name == "scf.for":
-            for place, argument in enumerate(block.args[1:]):
-                if argument is value and 3 + place < len(loop.operands):
-                    return loop.operands[3 + place]
-    return None
+    loop = value.block.parent if value.block is not None else None
+    if value.op is not None or loop is None or loop.name != "scf.for":
+        return None
+    return loop.operands[2 + value.index] if value.index else None
+
+
+def known_number(value: Value) -> int:
+    """The whole number that all elements of a value are; 0 where it is not known."""
+    while value.op is not None and value.op.name in SPREADS:
+        value = value.op.operands[0]
+    found = re.search(r"-?\d+", value.op.attrs.get("value", "")) if value.op is not None else None
+    return int(found[0]) if found and value.op is not None and value.op.name == "arith.constant" else 0
+
+
+def fast_side(pointer: Value) -> int | None:
+    """The side of a tile along which addresses lie beside each other."""
+    sides = range(2) if _rank(pointer) == 2 else ()
+    return next((side for side in sides if step(pointer, side) == "beside"), None)
+
+
+def gathered(load: Op) -> bool:
+    """Whether a load brings a tile of which no side is seen to lie along memory: element by element."""
+    return _rank(load.operands[0]) == 2 and fast_side(load.operands[0]) is None
+
+
+def lines_of(load: Op) -> float:
+    """Those that the lanes of a gathered tile ask for one by one, where each lies in its own; else 0."""
+    pointer = load.operands[0]
+    if not gathered(load) or not _apart(pointer, LINE_BYTES // max(1, elem_bytes(pointer.type.pointee or "i8"))):
+        return 0.0
+    return pointer.type.numel * min(32, (pointer.type.shape or (1,))[0]) / 32.0
+
+
+def _apart(pointer: Value, least: int) -> bool:
+    """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
+    so many apart."""
+    ahead, seen = [(pointer, 0)], set[tuple[int, int]]()
+    while ahead:
+        value, axis = ahead.pop()
+        op = value.op
+        if op is None and (start := start_of(value)) is not None:
+            ahead.append((start, axis))
+            continue
+        if op is None or op.name not in MOVES or step(value, axis) == "same":
+            return False
+        if op.name == "tt.expand_dims":
+            ahead.append((op.operands[0], axis - (axis > int(op.attrs.get("axis", "0")))))
+            continue
+        varying = [each for each in op.operands if each.type.is_block and step(each, axis) != "same"]
+        if op.name == "arith.muli":
+            factors = [known_number(each) for each in op.operands if len(varying) == 1 and each is not varying[0]]
+            if not factors:
+                return False
+            if not factors[0] or factors[0] >= least:
+                continue
+        ahead += [(each, axis) for each in varying if (id(each), axis) not in seen]
+        seen.update((id(each), axis) for each in varying)
+    return True

@@ -10,6 +10,7 @@ import re
 
 from ttir_executor.lower.block_cost import float_unit
 from ttir_executor.lower.dot import PRODUCTS
+from ttir_executor.lower.layouts import SPREADS, known_number
 from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import Statement, counts_of, operations
 
@@ -53,7 +54,6 @@ _WIDE = {
 """instructions of operations on 64-bit whole numbers, as Triton and as assembly names them; of others two"""
 UNKNOWN = (60.0, 2.0)
 """a function that the table does not know"""
-_SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
 _POSITIONS = ("tt.make_range", "tt.get_program_id", "tt.get_num_programs")
 _LIBRARY_CONVERSION = re.compile(r"(float|double|u?int|u?ll|half)(2|_as_)(float|double|u?int|u?ll|half)")
 _DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
@@ -138,14 +138,6 @@ def _function(op: Op, source: Type, type_: Type) -> Counts:
     return _scaled((source if source.is_float else type_).elem, *_FUNCTIONS.get(_plain(name), UNKNOWN))
 
 
-def known_number(value: Value) -> int:
-    """The whole number that all elements of a value are; 0 where it is not known."""
-    while value.op is not None and value.op.name in _SPREADS:
-        value = value.op.operands[0]
-    found = re.search(r"-?\d+", value.op.attrs.get("value", "")) if value.op is not None else None
-    return int(found[0]) if found and value.op is not None and value.op.name == "arith.constant" else 0
-
-
 def _plain(name: str) -> str:
     """``expf`` to ``exp``, ``fsqrt_rn`` to ``sqrt``, ``powf`` (as in ``math.powf``) to ``pow``."""
     for form in (name, name.removesuffix("f"), name.rpartition("_")[0].removeprefix("f").removeprefix("d")):
@@ -183,7 +175,7 @@ def _division(op: Op, type_: Type) -> float:
         return more
     if known:
         return more + (3.0 if not wide else (1.0 if above else 5.0) if shifts else 5.5 if above else 15.0)
-    while divisor.op is not None and divisor.op.name in _SPREADS:
+    while divisor.op is not None and divisor.op.name in SPREADS:
         divisor = divisor.op.operands[0]
     same = not divisor.type.is_block and type_.is_block
     return 30.0 if wide else 13.0 if same else 28.0
@@ -198,5 +190,5 @@ def _never_negative(value: Value) -> bool:
     if op.name == "arith.constant":
         return "-" not in op.attrs.get("value", "-")
     summed = op.name in ("arith.addi", "arith.muli") and value.type.bits > 32
-    derived = summed or op.name in (*_SPREADS, *_DIVISIONS, "arith.extsi", "arith.extui")
+    derived = summed or op.name in (*SPREADS, *_DIVISIONS, "arith.extsi", "arith.extui")
     return op.name in _POSITIONS or (derived and all(map(_never_negative, op.operands)))

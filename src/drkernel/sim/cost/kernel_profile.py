@@ -13,12 +13,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from drkernel.sim.cost.instructions import instructions, known_number
-from drkernel.sim.cost.pressure import BlockPressure, block_pressure, fast_side, gathered
+from drkernel.sim.cost.instructions import instructions
+from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
-from ttir_executor.lower.layouts import VECTOR_BYTES, Layouts, Tile, layouts_of, start_of, step
+from ttir_executor.lower.layouts import (
+    MOVES,
+    VECTOR_BYTES,
+    Layouts,
+    Tile,
+    fast_side,
+    gathered,
+    known_number,
+    layouts_of,
+    lines_of,
+    step,
+)
 from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
@@ -34,16 +45,8 @@ _PLAIN = frozenset(
      "tt.bitcast", "tt.fp_to_fp", "tt.int_to_ptr", "tt.clampf", "scf.yield"}
 )  # fmt: skip
 _MOVED = _PLAIN - {"tt.load", "scf.yield"}
-_MOVES = frozenset(
-    {"arith.addi", "arith.subi", "arith.muli", "arith.extsi", "arith.extui", "tt.addptr", "tt.broadcast",
-     "tt.expand_dims"}
-)  # fmt: skip
-LINE_BYTES = 128
 _LOOPS = ("scf.for", "scf.while")
-_POSITIONAL = frozenset(
-    {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.addptr", "arith.addi", "arith.subi", "arith.muli", "arith.remsi",
-     "arith.remui", "arith.extsi", "arith.extui", "arith.trunci", "arith.cmpi", "arith.andi"}
-)  # fmt: skip
+_POSITIONAL = MOVES | {"tt.splat", "arith.remsi", "arith.remui", "arith.trunci", "arith.cmpi", "arith.andi"}
 _PIECE = 16
 """most elements of one access"""
 _LEAST_SHARE = 0.25
@@ -490,9 +493,10 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
             levels[op.number], _nbytes(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
-            len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead, _lines(op),
+            len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
+            lines_of(op),
         )
-        for op, ends in ((op, _ends(op)) for op in ops)
+        for op, ends in ((op, [user for user in _users(op) if not _in_step(user, op)]) for op in ops)
     )  # fmt: skip
 
 
@@ -526,11 +530,6 @@ def _spread_from(value: Value) -> Op | None:
     return op
 
 
-def _ends(load: Op) -> list[Op]:
-    """What uses a load's values and all that element-wise arithmetic of its block makes of them."""
-    return [op for op in _users(load) if not _in_step(op, load)]
-
-
 def _users(load: Op) -> Iterator[Op]:
     """The operations, each once, that take a load's values or what element-wise arithmetic of its block makes of
     them, that arithmetic among them."""
@@ -545,40 +544,6 @@ def _users(load: Op) -> Iterator[Op]:
 
 def _in_step(op: Op, load: Op) -> bool:
     return op.block is load.block and op.name.startswith(("arith.", "math.", "tt.fp_to_fp"))
-
-
-def _lines(load: Op) -> float:
-    pointer = load.operands[0]
-    if not gathered(load) or not _apart(pointer, LINE_BYTES // max(1, _item(load))):
-        return 0.0
-    return pointer.type.numel * min(32, (pointer.type.shape or (1,))[0]) / 32.0
-
-
-def _apart(pointer: Value, least: int) -> bool:
-    """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
-    so many apart."""
-    ahead, seen = [(pointer, 0)], set[tuple[int, int]]()
-    while ahead:
-        value, axis = ahead.pop()
-        op = value.op
-        if op is None and (start := start_of(value)) is not None:
-            ahead.append((start, axis))
-            continue
-        if op is None or op.name not in _MOVES or step(value, axis) == "same":
-            return False
-        if op.name == "tt.expand_dims":
-            ahead.append((op.operands[0], axis - (axis > int(op.attrs.get("axis", "0")))))
-            continue
-        varying = [each for each in op.operands if each.type.is_block and step(each, axis) != "same"]
-        if op.name == "arith.muli":
-            factors = [known_number(each) for each in op.operands if len(varying) == 1 and each is not varying[0]]
-            if not factors:
-                return False
-            if not factors[0] or factors[0] >= least:
-                continue
-        ahead += [(each, axis) for each in varying if (id(each), axis) not in seen]
-        seen.update((id(each), axis) for each in varying)
-    return True
 
 
 def _has_whole(mask: Value) -> bool:

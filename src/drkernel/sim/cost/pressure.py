@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from ttir_executor.lower.dot import PRODUCTS
-from ttir_executor.lower.layouts import step
+from ttir_executor.lower.layouts import gathered
 from ttir_executor.lower.lifetime import Lifetimes
 from ttir_executor.lower.plan import blocks_of, is_index_like, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
@@ -114,17 +114,6 @@ def register_pressure(function: Function, threads: int, regs_per_sm: int = 65536
     words = BASE_REGISTERS + (live_bytes(function) / 4.0 + of_gathered) / threads
     spilled = sum(spilled_bytes(block, threads, limit) for block in block_pressure(function))
     return Pressure(int(min(words, limit)), int(spilled / threads))
-
-
-def fast_side(pointer: Value) -> int | None:
-    """The side of a tile along which addresses lie beside each other."""
-    sides = range(2) if len(pointer.type.shape or ()) == 2 else ()
-    return next((side for side in sides if step(pointer, side) == "beside"), None)
-
-
-def gathered(load: Op) -> bool:
-    """Whether a load brings a tile of which no side is seen to lie along memory: element by element."""
-    return len(load.operands[0].type.shape or ()) == 2 and fast_side(load.operands[0]) is None
 
 
 def _gathered_elements(block: BasicBlock) -> float:
