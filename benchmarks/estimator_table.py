@@ -42,7 +42,7 @@ from torch import Tensor
 from drkernel.base.files import DiskCache, replacing
 from drkernel.digest import module_digest, source_digest
 from drkernel.gym.pools.local import LocalPool
-from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import BLOCKS, TILES, WARPS, Flaw, Style, can_have, write_answer
@@ -142,7 +142,7 @@ class Question:
 
 
 TURNS = ("fast_1.2@1", "fast_1.2@2", "fast_1.2@3")
-VOID, FILTER, TEMPTING = {"mask_void_turns": True}, {"rejection": ["uninformative"]}, (1.0, 1.1)
+VOID, FILTER, TEMPTING = {"mask_void_turns": True}, {"rejection": ["uninformative"]}, (0.99, 1.1)
 LONG = {"steps": 400, "every": 40}
 SOFT, HARD = {"rejection": [{"name": "prs"}]}, {"rejection": [{"name": "prs", "options": {"width": 0.0}}]}
 NO_PR = {"reward": {**WEIGHTED, "coverage_weight": 0.0}}
@@ -279,26 +279,37 @@ Verdicts = list[dict[tuple[Plan, bool], Verdict]]
 """of every answer of every task, by both judges (True: without checks)"""
 
 
+class KeptPool:
+    """A pool that grades an answer once, whoever asks; verdicts stay in a folder, by what the judge is made of."""
+
+    def __init__(self, pool: Pool, store: Path):
+        store.mkdir(parents=True, exist_ok=True)
+        self.pool, self.kept, self.code = pool, DiskCache(store), source_digest("gym", "sim", "tasks")
+        self.health, self.close = pool.health, pool.close
+
+    async def evaluate(self, request: EvalRequest) -> Verdict:
+        """The kept verdict, or a new one; that of a grader's failure is not kept."""
+        if (text := self.kept.get(self.code, request.key)) is not None:
+            return Verdict.model_validate_json(text)
+        verdict = await self.pool.evaluate(request)
+        if verdict.status != "infra_error":
+            self.kept.put(verdict.model_dump_json().encode(), self.code, request.key)
+        return verdict
+
+
 @cache
 def graded(store: Path) -> Verdicts:
     """Grade all answers, or read their verdicts."""
-    store.mkdir(parents=True, exist_ok=True)
-    pool, kept, code = LocalPool(), DiskCache(store), source_digest("gym", "sim", "tasks")
-    judges = {False: SETTINGS, True: SETTINGS.model_copy(update={"unsafe_no_checks": True})}
-
-    async def verdict_of(request: EvalRequest) -> Verdict:
-        if (text := kept.get(code, request.key)) is None:
-            text = (await pool.evaluate(request)).model_dump_json().encode()
-            kept.put(text, code, request.key)
-        return Verdict.model_validate_json(text)
+    judges = {naive: SETTINGS.model_copy(update={"unsafe_no_checks": naive}) for naive in (False, True)}
 
     async def everything() -> Verdicts:
         found: Verdicts = []
+        pool = KeptPool(LocalPool(), store)
         for problem in generate_problems("train", TASKS, 0):
             task, flaws = make_task(problem), [flaw for flaw in FLAWS if can_have(problem, flaw)]
             keys = [(p, naive) for p in plans_of(problem) + [Plan(flaw, None, 4) for flaw in flaws] for naive in judges]
             asked = [EvalRequest(task=task, candidate=source_of(problem, p), settings=judges[n]) for p, n in keys]
-            found.append(dict(zip(keys, [await verdict_of(request) for request in asked], strict=True)))
+            found.append(dict(zip(keys, await asyncio.gather(*map(pool.evaluate, asked)), strict=True)))
         await pool.close()
         return found
 
@@ -327,6 +338,8 @@ class World:
         lists = [self._plans(found, setting.lazy) for found in verdicts]
         if setting.lazy != Setting.lazy:
             tempting = [k for k, plans in enumerate(lists) if any(plan.depth == "lazy" for plan in plans)]
+            if len(tempting) < (drawn := setting.tasks * (1 + setting.refill)):
+                raise ValueError(f"{len(tempting)} tasks have lazy plans of {setting.lazy} times, a step draws {drawn}")
             verdicts, lists = [verdicts[k] for k in tempting], [lists[k] for k in tempting]
         most, width = max(map(len, lists)), 1 + len(FLAWS)
         shape = len(lists), width * most
@@ -668,7 +681,7 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
     head, _, rest = old.partition(MARKS[0])
     middle, _, tail = rest.partition(MARKS[1])
     parts = (part.partition("\n") for part in middle.split("\n## ")[1:])
-    kept = {title: text.partition("\n`python")[0].strip() for title, _, text in parts}
+    kept = {title: text.partition("\n`")[0].strip() for title, _, text in parts}
     blocks = {"What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{what_pays(graded(out / 'verdicts'))[0]}"}
     rows = [HEAD]
     for key in keys:
