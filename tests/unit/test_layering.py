@@ -82,10 +82,10 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 860, "agents": 385, "base": 285, "cli": 3080, "engines": 1470, "episode": 2895, "gym": 13745,
-    "report": 2324, "rl": 8300, "serve": 3400, "sim": 18720, "solve": 1145, "tasks": 4672,
+    "adapters": 860, "agents": 385, "base": 285, "cli": 3080, "engines": 1470, "episode": 2895, "executor": 14030,
+    "gym": 13745, "report": 2324, "rl": 8300, "serve": 3400, "sim": 19050, "solve": 1145, "tasks": 4672,
 }  # fmt: skip
-"""lines of a room, without tasks' own files: what needs more names what it retires"""
+"""lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""
 OF_ONE_USER = {
     "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
@@ -195,9 +195,8 @@ def test_files_stay_readable_in_one_sitting():
 def test_rooms_keep_to_their_budgets():
     lines: dict[str, int] = dict.fromkeys(BUDGET, 0)
     for path in FILES:
-        parts = path.relative_to(PACKAGE).parts if PACKAGE in path.parents else ("",)
-        room = parts[0]
-        if room in BUDGET and "suite" not in parts:
+        parts = path.relative_to(PACKAGE).parts if PACKAGE in path.parents else ("executor",)
+        if (room := parts[0]) in BUDGET and "suite" not in parts:
             lines[room] += len(path.read_text().splitlines())
     assert all(lines.values()) and {room: n for room, n in lines.items() if n > BUDGET[room]} == {}
 

@@ -5,10 +5,10 @@ import pytest
 from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.kernel_profile import lane_instructions, profile_of
 from drkernel.sim.cost.launch_time import block_seconds
+from drkernel.sim.cost.layouts import lanes_of, layouts_of, step
 from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.spec import get_spec
-from ttir_executor.lower.layouts import lanes_of, layouts_of, step
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
 

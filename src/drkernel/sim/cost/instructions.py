@@ -8,9 +8,9 @@ instruction.
 
 import re
 
+from drkernel.sim.cost.layouts import SPREADS, known_number
 from ttir_executor.lower.block_cost import float_unit
 from ttir_executor.lower.dot import PRODUCTS
-from ttir_executor.lower.layouts import SPREADS, known_number
 from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import Statement, counts_of, operations
 

@@ -14,11 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from drkernel.sim.cost.instructions import instructions
-from drkernel.sim.cost.pressure import BlockPressure, block_pressure
-from ttir_executor.lower.access import counted_bytes
-from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
-from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
-from ttir_executor.lower.layouts import (
+from drkernel.sim.cost.layouts import (
     MOVES,
     VECTOR_BYTES,
     Layouts,
@@ -30,6 +26,10 @@ from ttir_executor.lower.layouts import (
     lines_of,
     step,
 )
+from drkernel.sim.cost.pressure import BlockPressure, block_pressure
+from ttir_executor.lower.access import counted_bytes
+from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
+from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
 from ttir_executor.lower.plan import blocks_of, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 

@@ -27,12 +27,12 @@ from drkernel.sim.cost.caches import (
     stored_elements,
 )
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
+from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
-from ttir_executor.lower.layouts import VECTOR_BYTES, lanes_of
 
 if TYPE_CHECKING:
     from ttir_executor.compiled import LaunchStats

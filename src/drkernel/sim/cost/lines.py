@@ -18,6 +18,7 @@ from drkernel.sim.cost.launch_time import (
     THREAD_BYTES_AHEAD,
     dot_rate,
 )
+from drkernel.sim.cost.layouts import Layouts, lanes_of, layouts_of
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import SourceLine
@@ -25,7 +26,6 @@ from ttir_executor.lower.access import counted_bytes
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.combine import COMBINED, count_combined
 from ttir_executor.lower.dot import PRODUCTS, count_products
-from ttir_executor.lower.layouts import Layouts, lanes_of, layouts_of
 from ttir_executor.lower.plan import blocks_of
 from ttir_executor.results import LaunchStats
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, elem_bytes
