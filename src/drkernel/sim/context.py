@@ -68,16 +68,10 @@ class SimDevice:
 
 
 def device(
-    name: str = "h200",
-    *,
-    checks: str = "auto",
-    memory_bytes: int | None = None,
-    depth: Depth = "ttir",
-    conv_tf32: bool = False,
-    data_free: DataFree | None = None,
-    budget_bytes: int | None = None,
+    name: str = "h200", *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir",
+    conv_tf32: bool = False, data_free: DataFree | None = None, budget_bytes: int | None = None,
     execution: Execution = "auto",
-) -> AbstractContextManager[SimDevice]:
+) -> AbstractContextManager[SimDevice]:  # fmt: skip
     """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
     Args:

@@ -1,6 +1,8 @@
 """Host code of published libraries and of Triton's own tests that a card runs: each of these once failed, or gave
 another result."""
 
+import copy
+import io
 import math
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
@@ -389,6 +391,88 @@ def test_data_parallel_modules() -> None:
     assert module.module.weight.grad.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
+def test_copies_of_views_share_the_copy_of_their_memory() -> None:
+    with sim.device("h100"):
+        x = torch.arange(4.0, device="cuda")
+        x.note = ["told"]
+        copied = copy.deepcopy({"whole": x, "part": x[1:], "again": x, "bits": x.view(torch.int32)})
+        copied["whole"].fill_(1)
+        assert copied["part"].tolist() == [1, 1, 1] and copied["again"] is copied["whole"]
+        assert copied["bits"].tolist() == [0x3F800000] * 4 and x.tolist() == [0, 1, 2, 3]
+        assert copied["whole"].note == ["told"] and copied["whole"].note is not x.note
+        leaf = torch.ones(2, device="cuda", requires_grad=True)
+        leaf.sum().backward()
+        assert copy.deepcopy(leaf).grad.tolist() == [1, 1]
+        weight = torch.nn.Parameter(leaf.detach())
+        weight.sum().backward()
+        assert copy.deepcopy(weight).grad is None  # a parameter's gradient stays behind
+
+
+PLACES: list[Any] = [None, "cuda", "cpu", {"cuda:0": "cpu"}, lambda storage, place: storage.cuda()]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_checkpoints_are_what_a_gpu_writes(place: Any) -> None:
+    with sim.device("h100"):
+        x, file = torch.arange(4.0, device="cuda"), io.BytesIO()
+        module = torch.nn.Linear(2, 2).cuda()
+        torch.save(
+            {"whole": x, "part": x[1:].reshape(3, 1), "weight": module.weight, "i": x.to(torch.complex64).conj()}, file
+        )
+        assert b"drkernel" not in file.getvalue() and b"cuda:0" in file.getvalue()
+        file.seek(0)
+        found = torch.load(file, map_location=place)
+        assert {one.is_cuda for one in found.values()} == {place not in ("cpu", {"cuda:0": "cpu"})}
+        found["whole"].fill_(5)
+        assert found["part"].tolist() == [[5], [5], [5]] and found["i"].tolist() == [0, 1, 2, 3]
+        assert isinstance(found["weight"], torch.nn.Parameter) and found["weight"].equal(
+            module.weight.to(found["weight"].device)
+        )
+        file = io.BytesIO()
+        torch.save([module, x], file, _use_new_zipfile_serialization=False)
+        file.seek(0)
+        again, y = torch.load(file, weights_only=False, map_location="cuda")
+        assert y.tolist() == [0, 1, 2, 3] and again(x.view(2, 2)).is_cuda
+
+
+def test_a_default_tensor_type_of_the_gpu() -> None:
+    with sim.device("h100"):
+        try:
+            for kind in ("torch.cuda.HalfTensor", torch.cuda.FloatTensor):
+                torch.set_default_tensor_type(kind)
+                made = torch.zeros(2), torch.tensor([0.5]), torch.nn.Linear(2, 2).weight
+                assert all(one.is_cuda and one.dtype == getattr(kind, "dtype", torch.float16) for one in made)
+        finally:
+            torch.set_default_tensor_type(torch.FloatTensor)
+        assert torch.zeros(2).device.type == "cpu" and torch.zeros(2).dtype == torch.float32
+
+
+def test_tensors_are_printed_as_a_gpus_are() -> None:
+    with sim.device("h100"):
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        assert repr(torch.ones(1, 0, device="cuda", dtype=torch.int8)) == (
+            "tensor([], device='cuda:0', size=(1, 0), dtype=torch.int8)"
+        )
+        assert (
+            repr(x.double())
+            == "tensor([1., 1.], device='cuda:0', dtype=torch.float64,\n       grad_fn=<ToCopyBackward0>)"
+        )
+        assert str(x) == "tensor([1., 1.], device='cuda:0', requires_grad=True)"
+        assert str(x.detach().as_subclass(Named)) == "Named([1., 1.], device='cuda:0')"
+        assert str(x.repeat(6) * 2).endswith("2.], device='cuda:0',\n       grad_fn=<MulBackward0>)")
+
+
+def test_older_ways_to_make_and_to_change_tensors() -> None:
+    with sim.device("h100"):
+        x = torch.ones(2, device="cuda", dtype=torch.float64)
+        assert x.new([1, 2]).tolist() == [1, 2] and x.new((3,)).dtype == torch.float64 and x.new([1]).is_cuda
+        assert x.new(2, 3).shape == x.new(torch.Size([2, 3])).shape == (2, 3)
+        assert torch.tensor([1.0], pin_memory=True).is_pinned()
+        assert torch.empty_permuted((2, 3, 4), (1, 0, 2), device="cuda").stride() == (4, 8, 1)
+        with pytest.raises(TypeError, match="only implemented on CPU"):
+            x.apply_(lambda value: value + 1)
+
+
 def test_storages_share_and_show_their_memory() -> None:
     with sim.device("h100"):
         x = torch.arange(6.0, device="cuda")
@@ -397,9 +481,9 @@ def test_storages_share_and_show_their_memory() -> None:
         assert x.tolist() == x.storage().tolist() == [0, 1, 3, 4, 5, 6] and x.storage()[3] == 4
         assert torch.empty(0, device="cuda").set_(x.storage(), 1, (2,), (2,)).tolist() == [1, 4]
         assert torch.empty(0, dtype=torch.int16, device="cuda").set_(storage).shape == (12,)
-        copy = storage.clone()
+        copied = storage.clone()
         storage.fill_(0)
-        assert x.tolist() == [0] * 6 and sum(copy.cpu()) > 0 and storage[0] == 0
+        assert x.tolist() == [0] * 6 and sum(copied.cpu()) > 0 and storage[0] == 0
         with pytest.raises(UnsupportedOp, match="resize_ of a storage"):
             storage.resize_(0)
         assert not hasattr(storage, "nonsense")

@@ -13,7 +13,7 @@ these operators with consistent shapes, but host code can call the device's dire
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -280,7 +280,7 @@ MAX_SIZE = 1 << 40
 """largest number that may stand for a size, an offset or a stride"""
 MAX_WINDOW = 1 << 24
 """largest kernel, stride, padding or dilation"""
-ANY_NUMBER = names("low high from to seed ignore_index padding_idx end start fill_value exponent n")
+ANY_NUMBER = names("low high from to seed ignore_index padding_idx end start n shifts")
 """integer parameters that are values, or that PyTorch clamps"""
 POSITIVE = names(
     """
@@ -292,18 +292,22 @@ POSITIVE = names(
 WINDOWS = POSITIVE | names("padding output_padding")
 SIZES = names("size output_size input_size input_sizes self_size sizes repeats normalized_shape num_weights")
 _TYPES: dict[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
+_TYPES["physical_layout"] = list
 MEMORY_STRIDES = names(
     "as_strided as_strided_ as_strided_copy as_strided_scatter _reshape_alias empty_strided new_empty_strided"
 )
 
 
-def check_arguments(base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any]) -> None:
-    """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` for a call that its kernel cannot safely run."""
+def check_arguments(
+    base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any], values: Collection[str]
+) -> None:
+    """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` for a call that its kernel cannot safely run. ``values``:
+    parameters that are operands, for which a number may stand."""
     for name, value in (*((name, value) for (name, _), value in zip(parameters, args, strict=True)), *options.items()):
-        kind = _TYPES.get(name.rpartition("_")[2]) or _TYPES.get(name)
+        kind = _TYPES.get(name) or _TYPES.get(name.rpartition("_")[2])
         if kind is not None and value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}")  # a number would be taken for one, whatever it is
-        if isinstance(value, (int, list)):
+        if isinstance(value, (int, list)) and name not in values:
             _check_numbers(base, name, value)
     special = _SPECIAL.get(base.removesuffix("_") if base.endswith("_") else base)
     if special is not None:

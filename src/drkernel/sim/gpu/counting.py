@@ -73,15 +73,9 @@ class LaunchCounter:
         self._known: Recent[Any, tuple[tuple[int, ...], SampledCounts]] = Recent(_REMEMBERED)
 
     def count(
-        self,
-        skeleton: Skeleton,
-        command: LaunchCommand,
-        held: Sequence[Held],
-        resources: KernelResources | None,
-        settings: SampleSettings,
-        bound: float = math.inf,
-        apart: frozenset[int] = frozenset(),
-    ) -> SampledCounts:
+        self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None,
+        settings: SampleSettings, bound: float = math.inf, apart: frozenset[int] = frozenset(),
+    ) -> SampledCounts:  # fmt: skip
         """Count one launch, sampling programs of large ones as ``settings`` say.
 
         What surely takes longer than ``bound`` modelled seconds need not be known better. Of the storages ``apart`` the

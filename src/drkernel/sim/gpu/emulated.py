@@ -7,13 +7,9 @@ import torch
 
 
 def rms_norm_backward(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    normalized_shape: list[int],
-    scale: torch.Tensor,
-    weight: torch.Tensor | None,
-    wanted: list[bool],
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    gradient: torch.Tensor, x: torch.Tensor, normalized_shape: list[int], scale: torch.Tensor,
+    weight: torch.Tensor | None, wanted: list[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:  # fmt: skip
     """``aten::_fused_rms_norm_backward``: gradients of input and weight, half types by way of fp32.
 
     ``gradient`` and ``x`` are (..., *normalized_shape), ``scale`` is one over the root mean square of each row.
@@ -72,15 +68,9 @@ def int_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def scaled_mm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    scale_a: torch.Tensor,
-    scale_b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    scale_result: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    _use_fast_accum: bool = False,
-) -> torch.Tensor:
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, _use_fast_accum: bool = False,
+) -> torch.Tensor:  # fmt: skip
     """``aten::_scaled_mm``: fp8 [m, k] times fp8 [k, n], scaled as a whole or by rows and columns, in fp32."""
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.element_size() != 1 or b.element_size() != 1:
         raise RuntimeError("_scaled_mm takes two matrices of fp8 that fit")

@@ -76,15 +76,9 @@ class DeviceEngine:
     """One simulated GPU. Not thread-safe: one command at a time."""
 
     def __init__(
-        self,
-        spec: GPUSpec,
-        *,
-        checks: str = "auto",
-        memory_bytes: int | None = None,
-        depth: Depth = "ttir",
-        budget_bytes: int | None = None,
-        data_free: DataFree | None = None,
-    ):
+        self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir",
+        budget_bytes: int | None = None, data_free: DataFree | None = None,
+    ):  # fmt: skip
         """Create a device. ``memory_bytes``: the GPU's memory; ``budget_bytes``: the limit on this machine's memory;
         ``data_free``: without data, as these say. Raises ``ValueError`` for unknown ``checks`` or ``depth``."""
         check_words(checks, depth)
@@ -164,7 +158,7 @@ class DeviceEngine:
         inputs: list[Held] = []
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
-        check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
+        check_arguments(rule.base, rule.parameters, real_args, real_kwargs, rule.values)
         written = self._written(rule, args, kwargs)
         if self._forms is None:
             result = self._run(rule, real_args, real_kwargs, inputs)
@@ -269,14 +263,9 @@ class DeviceEngine:
         )
 
     def _account(
-        self,
-        name: str,
-        rule: OperatorRule,
-        every: list[Held],
-        outputs: list[Held],
-        written: list[Held],
+        self, name: str, rule: OperatorRule, every: list[Held], outputs: list[Held], written: list[Held],
         given: list[Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Record the operator's work: none if it only made memory, or views of its inputs. ``every``: the tensors among
         its arguments, ``given``: these in the schema's order."""
         inputs: list[Held] = []
@@ -346,14 +335,9 @@ class DeviceEngine:
         self._raise_if_illegal(result)
 
     def run_kernel(
-        self,
-        kernel: CompiledKernel,
-        grid: tuple[int, int, int],
-        args: list[Any],
-        checks: Checks,
-        order: Order,
+        self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order,
         weights: tuple[float, ...] = (),
-    ) -> LaunchResult:
+    ) -> LaunchResult:  # fmt: skip
         """Execute a kernel, and no more. ``weights``: what entering each block costs a program."""
         processors = self.spec.sm_count
         self.counters.executed[kernel.name] += 1

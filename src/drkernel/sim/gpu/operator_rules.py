@@ -74,19 +74,15 @@ ACCUMULATES = {"index_put": 3, "_index_put_impl_": 3, "put": 3}
 
 KEEPS_FLOAT32 = -1
 NORMS: dict[str, tuple[int, ...]] = {
-    "native_layer_norm": (0, KEEPS_FLOAT32, KEEPS_FLOAT32),
-    "native_layer_norm_backward": (1, 5, 6),
-    "native_group_norm": (0, 1, 1),
-    "native_group_norm_backward": (1, 4, 4),
-    "native_batch_norm": (0, KEEPS_FLOAT32, KEEPS_FLOAT32),
-    "native_batch_norm_backward": (1, 2, 2),
+    "native_layer_norm": (0, KEEPS_FLOAT32, KEEPS_FLOAT32), "native_layer_norm_backward": (1, 5, 6),
+    "native_group_norm": (0, 1, 1), "native_group_norm_backward": (1, 4, 4),
+    "native_batch_norm": (0, KEEPS_FLOAT32, KEEPS_FLOAT32), "native_batch_norm_backward": (1, 2, 2),
     "_native_batch_norm_legit": (0, KEEPS_FLOAT32, KEEPS_FLOAT32),
     "_native_batch_norm_legit_functional": (0, KEEPS_FLOAT32, KEEPS_FLOAT32, 3, 4),
     "_native_batch_norm_legit_no_training": (0, KEEPS_FLOAT32, KEEPS_FLOAT32),
     "_scaled_dot_product_flash_attention_for_cpu": (0, KEEPS_FLOAT32),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": (1, 2, 3),
-    "_weight_norm_interface_backward": (1, 2),
-}
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (1, 2, 3), "_weight_norm_interface_backward": (1, 2),
+}  # fmt: skip
 """Operators whose operands may mix halves and fp32 -> for each result the argument whose dtype it takes.
 
 CUDA's normalisations keep the statistics that they save for the gradient in fp32.
@@ -226,6 +222,8 @@ class OperatorRule:
     """whether it only reads or changes the form of a tensor"""
     by_form: bool
     """whether it makes a new tensor, of its arguments' forms alone"""
+    values: frozenset[str]
+    """parameters that are tensors or numbers to compute with"""
     draws: bool
     """whether it uses random numbers"""
     takes_generator: bool
@@ -303,6 +301,7 @@ def rule_of(name: str) -> OperatorRule:
         makes_from_size=base in FACTORIES,
         only_metadata=base in METADATA_OPERATORS,
         by_form=base in BY_FORM and not written,
+        values=frozenset(one.name for one in schema.arguments if any(k in str(one.type) for k in ("Tensor", "number"))),
         draws=torch.Tag.nondeterministic_seeded in call.tags,
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
         takes_device=any(argument.name == "device" for argument in schema.arguments),

@@ -23,19 +23,8 @@ import torch
 import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from drkernel.sim.host import loading
 from drkernel.sim.host.library_calls import impl_on
-from drkernel.sim.host.loading import (
-    LEGACY_TENSOR_TYPES,
-    CppExtension,
-    Proton,
-    compile_eagerly,
-    load_on,
-    materialize_on,
-    nccl_refused,
-    process_group_on,
-    profile_on,
-    refusing,
-)
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, encode_on, is_cuda, reinterpret, unless_ours
 from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, for_device, told
 from drkernel.sim.spec import GPUSpec
@@ -190,7 +179,7 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     class Stream:
         """A CUDA stream. It has an identity but orders nothing: the device runs all work as one queue."""
 
-        device, device_index = CUDA, 0
+        device, device_index, device_type = CUDA, 0, 1
 
         def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any):
             self.priority = priority
@@ -265,8 +254,8 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
         "_exchange_device": lambda device: is_cuda(device) and 0,
         "_maybe_exchange_device": lambda device: is_cuda(device) and 0,
         # classes, as annotations may name them
-        **{name: type(name, (), {"__init__": refusing(f"torch.cuda.{name} {NO_GRAPH}")}) for name in GRAPHS},
-        **LEGACY_TENSOR_TYPES,
+        **{name: type(name, (), {"__init__": loading.refusing(f"torch.cuda.{name} {NO_GRAPH}")}) for name in GRAPHS},
+        **loading.LEGACY_TENSOR_TYPES,
     }
 
 
@@ -432,7 +421,7 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_scatter": lambda tensor, devices, *_: (tensor.cuda(),),
         "_broadcast_coalesced": lambda tensors, *_: [tensors],
         "_has_cuda": True,
-        "_cuda_jiterator_compile_and_launch_kernel": refusing(f"torch.cuda.jiterator {NO_SOURCE}"),
+        "_cuda_jiterator_compile_and_launch_kernel": loading.refusing(f"torch.cuda.jiterator {NO_SOURCE}"),
     }
 
 
@@ -452,7 +441,9 @@ def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]
 
 
 @contextmanager
-def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = compile_eagerly) -> Iterator[None]:
+def cuda_api_on(
+    spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = loading.compile_eagerly
+) -> Iterator[None]:
     """Replace the functions of ``torch.cuda`` that host code calls, and restore them on exit.
 
     ``compiles`` takes the place of ``torch.compile``.
@@ -477,9 +468,13 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "Event", _of_any_device(torch.Event, cuda["Event"])),
         # which makes a tensor to learn a device's index, below our modes
         (torch, "get_default_device", lambda ask=torch.get_default_device: CUDA if default_is_cuda() else ask()),
-        (torch, "load", load_on(torch.load)),
+        (torch, "load", loading.load_on(torch.load)),
+        (torch, "save", loading.save_on(torch.save)),
+        (torch.UntypedStorage, "copy_", lambda to, one, *a, f=torch.UntypedStorage.copy_: f(to, one.cpu(), *a)),
+        (torch.UntypedStorage, "to", loading.storage_to_on(torch.UntypedStorage.to)),
+        (torch, "set_default_tensor_type", loading.default_type_on(torch.set_default_tensor_type)),
         (torch, "compile", compiles),
-        (UninitializedTensorMixin, "materialize", materialize_on(UninitializedTensorMixin.materialize)),
+        (UninitializedTensorMixin, "materialize", loading.materialize_on(UninitializedTensorMixin.materialize)),
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
         # both ends are this torch, and share the memory
         *((owner, "from_dlpack", unless_ours(torch.from_dlpack, torch.Tensor.detach)) for owner in DLPACK),
@@ -494,8 +489,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         *used_by_generated_code(),
         (torch.utils, "swap_tensors", link.swap),
         (torch.nn.TransformerEncoder, "forward", encode_on(torch.nn.TransformerEncoder.forward)),
-        (torch.cuda, "_compile_kernel", refusing(f"torch.cuda._compile_kernel {NO_SOURCE}")),
-        (torch.export, "export", refusing(f"torch.export {NO_GRAPH}")),
+        (torch.cuda, "_compile_kernel", loading.refusing(f"torch.cuda._compile_kernel {NO_SOURCE}")),
+        (torch.export, "export", loading.refusing(f"torch.export {NO_GRAPH}")),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),
@@ -510,11 +505,11 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         replaced += compiler_interface(spec, compilers)
     if torch.distributed.is_available():
         start = torch.distributed.init_process_group
-        replaced.append((torch.distributed, "init_process_group", process_group_on(start)))
-    replaced += nccl_refused()
+        replaced.append((torch.distributed, "init_process_group", loading.process_group_on(start)))
+    replaced += loading.nccl_refused()
     profiler = torch.autograd.profiler.profile
-    replaced.append((profiler, "__init__", profile_on(profiler.__init__)))
-    modules = CppExtension("torch.utils.cpp_extension"), Proton("triton.profiler")
+    replaced.append((profiler, "__init__", loading.profile_on(profiler.__init__)))
+    modules = loading.CppExtension("torch.utils.cpp_extension"), loading.Proton("triton.profiler")
     instead = {module.__name__: module for module in modules}
     replaced.append((torch.utils, "cpp_extension", instead["torch.utils.cpp_extension"]))
     before = {name: sys.modules.get(name) for name in instead}

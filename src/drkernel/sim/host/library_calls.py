@@ -100,12 +100,9 @@ class LibraryCalls:
         return self.run(overload, args, kwargs)
 
     def _rms_norm(
-        self,
-        x: torch.Tensor,
-        normalized_shape: Sequence[int],
-        weight: torch.Tensor | None = None,
+        self, x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
         eps: float | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         if weight is not None and weight.dtype != x.dtype:
             return NotImplemented  # the fused kernel takes one dtype, here as on a GPU
         return self.run(_RMS_NORM, (x, list(normalized_shape), weight, eps), {})[0]
@@ -121,16 +118,9 @@ class LibraryCalls:
         return _FusedRMSNorm.apply(self.run, x, tuple(shape), weight, eps)
 
     def _attention(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Any:
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
         plain = not enable_gqa and (self.attention_dropout or not dropout_p)
         if not plain or not fits_fused_attention(query, key, value):
             return NotImplemented

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 import torch.cuda.nccl
-from torch.utils._pytree import tree_map
 
-from drkernel.sim.host.modes import LEGACY_TYPES, is_cuda
+from drkernel.sim.host.modes import LEGACY_TYPES, default_is_cuda, is_cuda
 from drkernel.sim.host.tensor import DeviceTensor, loading, restore
 from drkernel.sim.wire.commands import UnsupportedOp
 
@@ -33,18 +32,53 @@ def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        to_device = is_cuda(map_location)
-        loading.on_host = map_location is not None
+        loading.on_host = map_location is not None and not is_cuda(map_location)
         try:
             with torch.serialization.safe_globals([restore]):
-                value = original(f, "cpu" if to_device else map_location, *args, **kwargs)
+                return original(f, map_location, *args, **kwargs)
         finally:
             loading.on_host = False
-        if not to_device:
-            return value
-        return tree_map(lambda leaf: leaf.to("cuda") if isinstance(leaf, torch.Tensor) else leaf, value)
 
     return load
+
+
+def save_on(original: Callable[..., None]) -> Callable[..., None]:
+    """Return a ``torch.save`` that writes the GPU's tensors as parts of storages of ``cuda:0``, in today's format."""
+
+    @functools.wraps(original)
+    def save(value: Any, *args: Any, **kwargs: Any) -> None:
+        loading.by_storage = not isinstance(value, torch.TypedStorage)
+        try:
+            today = {"_use_new_zipfile_serialization": True} if loading.by_storage else {}
+            original(value, *args, **{**kwargs, **today})
+        finally:
+            loading.by_storage = False
+
+    return save
+
+
+def storage_to_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.UntypedStorage.to``, by which loading brings what was saved to the GPU."""
+
+    def to(self: Any, **options: Any) -> Any:
+        if not is_cuda(options["device"]):
+            return original(self, **options)
+        return torch.empty(0, dtype=torch.uint8, device="cpu").set_(self).cuda().untyped_storage()
+
+    return to
+
+
+def default_type_on(original: Callable[..., None]) -> Callable[..., None]:
+    """Return ``torch.set_default_tensor_type``, for which a type of the GPU is a default device and dtype."""
+
+    def choose(kind: Any) -> None:
+        name = str(getattr(kind, "legacy_name", kind))
+        on_gpu = name.startswith("torch.cuda.")
+        if on_gpu or default_is_cuda():
+            torch.set_default_device("cuda" if on_gpu else None)
+        original(name.replace("torch.cuda.", "torch.") if on_gpu else kind)
+
+    return choose
 
 
 def materialize_on(original: Callable[..., None]) -> Callable[..., None]:

@@ -375,7 +375,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.tensor(data, device="cuda")``: built on the host, then copied over."""
     wanted = kwargs.pop("device", None)
     requires_grad = kwargs.pop("requires_grad", False)
-    kwargs.pop("pin_memory", None)
+    pinned = kwargs.pop("pin_memory", False)
     data = args[0] if args else kwargs.pop("data", None)
     on_device = is_cuda(wanted)
     if isinstance(data, DeviceTensor):
@@ -389,7 +389,8 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if wanted is not None and not on_device:
             kwargs["device"] = wanted
         if not on_device:
-            return func(data, *args[1:], **kwargs, **({"requires_grad": True} if requires_grad else {}))
+            value = func(data, *args[1:], **kwargs, **({"requires_grad": True} if requires_grad else {}))
+            return pin(value) if pinned else value
         with torch._C._DisableFuncTorch():  # plain data: nothing that a transform would follow
             value = func(data, *args[1:], **kwargs, device="cpu")
         value = value.to(META)
@@ -398,7 +399,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _with_elements_on_host(data: Any) -> Any:
     """Copy the device's tensors in (nested) lists to the host, as ``torch.tensor([x[0], x[1]])`` does one by one."""
-    if isinstance(data, DeviceTensor):
+    if isinstance(data, (DeviceTensor, torch.TypedStorage, torch.UntypedStorage)):
         return data.cpu()
     if isinstance(data, (list, tuple)) and any(isinstance(value, (DeviceTensor, list, tuple)) for value in data):
         return [_with_elements_on_host(value) for value in data]
@@ -414,6 +415,13 @@ def _new_tensor(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return _from_data(torch.tensor, tuple(rest), options)
 
 
+def _new(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``x.new([1, 2])``, which is data, and ``x.new(1, 2)``, which is a size."""
+    first = args[1] if len(args) == 2 else None
+    data = isinstance(first, (list, tuple, torch.UntypedStorage)) and not isinstance(first, torch.Size)
+    return _new_tensor(func, args, kwargs) if data else func(*args, **kwargs)
+
+
 def _index(tensor: Any, index: Any) -> Any:
     """Convert lists among the indices of a device tensor to tensors there; torch would make meta tensors of them."""
     if not isinstance(tensor, DeviceTensor):
@@ -423,6 +431,13 @@ def _index(tensor: Any, index: Any) -> Any:
     if isinstance(index, (list, range)) or type(index).__name__ == "ndarray":
         return torch.as_tensor(list(index) if isinstance(index, range) else index, device="cpu").to(META)
     return index
+
+
+def _set(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``host.set_(storage)``, which C++ would take for one of its own."""
+    if any(getattr(value, "is_cuda", False) for value in args[1:]):
+        raise RuntimeError("Attempted to set the storage of a tensor on device cpu to a storage on device cuda:0")
+    return func(*args, **kwargs)
 
 
 def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -508,11 +523,13 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.to: _to,
     torch.Tensor.type: _type,
     torch.Tensor.type_as: _to,
+    torch.Tensor.new: _new,
     torch.Tensor.new_tensor: _new_tensor,
     torch.Tensor.pin_memory: _pin_memory,
     torch.Tensor.is_pinned: lambda func, args, kwargs: is_pinned(args[0]),
     torch.Tensor.__getitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1])),
     torch.Tensor.__setitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1]), args[2]),
+    torch.Tensor.set_: _set,
     torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
     torch.Tensor.device.__get__: _of_inner(CUDA),  # type: ignore[attr-defined]
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ Fake tensors that host code makes itself, as compilers do: they are on ``cuda:0`
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import pickle
@@ -191,31 +192,42 @@ class DeviceTensor(torch.Tensor):
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
-                "at the moment."
-            )
-        copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
+            raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if isinstance(self, torch.nn.Parameter):
-            copy = torch.nn.Parameter(copy, self.requires_grad)
-        if self.grad is not None:
-            copy.grad = self.grad.__deepcopy__(memo)
-        memo[id(self)] = copy
-        return copy
+            copied: torch.Tensor = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+        else:  # with its gradient and attributes, and over memory that copies of its other views share
+            plain, storages = self.detach().resolve_conj().resolve_neg(), memo.setdefault(DeviceTensor, {})
+            storage: Any = plain.untyped_storage()
+            _, whole = storages.setdefault(storage._cdata, (storage, storage.elements(self.dtype).clone()))
+            copied = whole.view(self.dtype).as_strided(self.shape, plain.stride(), plain.storage_offset())
+            copied.requires_grad_(self.requires_grad).grad = copy.deepcopy(self.grad, memo)
+            vars(copied).update(copy.deepcopy({k: v for k, v in vars(self).items() if k not in vars(copied)}, memo))
+        memo[id(self)] = copied
+        return copied
 
     def __reduce_ex__(self, version: Any) -> Any:
-        return restore, (self.detach().cpu(), self.requires_grad, isinstance(self, torch.nn.Parameter))
+        parameter = isinstance(self, torch.nn.Parameter)
+        if not getattr(loading, "by_storage", False):
+            return restore, (self.detach().cpu(), self.requires_grad, parameter)
+        if parameter:
+            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, {})
+        plain = self.detach().resolve_conj().resolve_neg()
+        form: Any = plain.storage_offset(), tuple(plain.shape), plain.stride(), self.requires_grad, {}
+        return torch._utils._rebuild_tensor_v2, (plain._typed_storage(), *form)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if self._link.closed:
             return f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype}, the device is closed)"
         host = self.detach().cpu()
-        if self.grad_fn is not None:
-            extra = f", grad_fn=<{type(self.grad_fn).__name__}>"
-        else:
-            extra = ", requires_grad=True" if self.requires_grad else ""
-        text = f"{repr(host)[:-1]}, device='cuda:0'{extra})"
+        name, host = "tensor" if type(host) is torch.Tensor else type(host).__name__, host.as_subclass(torch.Tensor)
+        contents = torch._tensor_str._tensor_str(host, len(name) + 1) if host.numel() else "[]"
+        shown: Any = host.as_subclass(_shown_as(name)).requires_grad_(self.requires_grad)
+        shown.grad_fn = self.grad_fn
+        text = torch._tensor_str._str(shown, tensor_contents=contents)
         return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
+
+    def apply_(self, function: Any) -> Any:
+        raise TypeError("apply_ is only implemented on CPU tensors")
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
@@ -232,6 +244,12 @@ class DeviceTensor(torch.Tensor):
             if isinstance(leaf, DeviceTensor):
                 return leaf._link.unseen(leaf._link, func, args, kwargs or {})
         raise AssertionError("dispatched to a device without a device tensor")
+
+
+@lru_cache(maxsize=256)
+def _shown_as(name: str) -> type:
+    """A class of copies on the host that are printed as a GPU's tensors of the class ``name``."""
+    return type(name, (torch.Tensor,), {"device": CUDA, "grad_fn": None})
 
 
 class _Subclassed(torch.Tensor):
@@ -267,6 +285,7 @@ def restore(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.T
 
 
 loading = threading.local()
+"""``.on_host``: pickled tensors stay there; ``.by_storage``: tensors are written as parts of storages"""
 
 
 def _sent(tensor: DeviceTensor) -> Any:

@@ -341,14 +341,9 @@ class DeviceControl:
         self._ask({"do": "free", "handles": list(handles)})
 
     def begin_call(
-        self,
-        puts: Sequence[torch.Tensor] = (),
-        *,
-        poison: str | None = None,
-        interference: Interference | None = None,
-        only: Sequence[int] | None = None,
-        schedule: Schedule | None = None,
-    ) -> list[TensorSpec]:
+        self, puts: Sequence[torch.Tensor] = (), *, poison: str | None = None,
+        interference: Interference | None = None, only: Sequence[int] | None = None, schedule: Schedule | None = None,
+    ) -> list[TensorSpec]:  # fmt: skip
         """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
         if poison is not None and poison not in POISONS:
             raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
@@ -362,14 +357,9 @@ class DeviceControl:
         return [decode(spec) for spec in self._ask(message, [elements for _, elements in crossing])[0]]
 
     def end_call(
-        self,
-        *,
-        freeze: bool = False,
-        outputs: Iterable[int] = (),
-        forms: Sequence[Form] | None = None,
-        most_bytes: int = MAX_PAYLOAD,
-        interference: Interference | None = None,
-    ) -> CallRecord:
+        self, *, freeze: bool = False, outputs: Iterable[int] = (), forms: Sequence[Form] | None = None,
+        most_bytes: int = MAX_PAYLOAD, interference: Interference | None = None,
+    ) -> CallRecord:  # fmt: skip
         """Return everything since :meth:`begin_call`. ``freeze`` refuses (and counts) the host's commands from now on.
 
         ``outputs`` are the handles that the host claims to return. ``record.outputs`` describes them (``None`` for a

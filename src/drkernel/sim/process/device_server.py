@@ -193,16 +193,10 @@ class _DeviceServer:
 
 
 def serve_device(
-    spec_name: str,
-    host: socket.socket,
-    control: socket.socket,
-    *,
-    checks: str = "auto",
-    memory_bytes: int | None = None,
-    depth: Depth = "ttir",
-    data_free: DataFree | None = None,
+    spec_name: str, host: socket.socket, control: socket.socket, *, checks: str = "auto",
+    memory_bytes: int | None = None, depth: Depth = "ttir", data_free: DataFree | None = None,
     budget_bytes: int | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Run as the device until the judge shuts it down or disconnects; without data if settings for that are given."""
     spec = get_spec(spec_name)
     engine = DeviceEngine(

@@ -50,13 +50,9 @@ def send(sock: socket.socket, header: Any, payload: Payload = b"", *, deadline: 
 
 
 def receive(
-    sock: socket.socket,
-    *,
-    deadline: float | None = None,
-    max_header: int = MAX_HEADER,
-    max_payload: int = MAX_PAYLOAD,
-    strict: bool = True,
-) -> tuple[Any, bytearray]:
+    sock: socket.socket, *, deadline: float | None = None, max_header: int = MAX_HEADER,
+    max_payload: int = MAX_PAYLOAD, strict: bool = True,
+) -> tuple[Any, bytearray]:  # fmt: skip
     """Receive one message. ``strict`` refuses NaN and infinities in the header, which are not JSON.
 
     Raises :class:`ConnectionLost` at the end of the stream, :class:`ProtocolError` on a malformed message,
