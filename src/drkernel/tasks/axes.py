@@ -23,6 +23,7 @@ from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.tasks.cost import BATCH, Cost, cost_of, on_meta
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import has_zeros, role_of
+from drkernel.tasks.oracle import alike
 from drkernel.tasks.reference import Reference, load_reference
 
 
@@ -216,7 +217,7 @@ class SizedSource:
         self._init = _form(self.reference.draw_init(0))
         self._outputs = None if results is None else _shapes(results)
         self.operators = self.cost.operators
-        self.weight_bytes = _bytes([*self.model.parameters(), *self.model.buffers()])
+        self.weight_bytes = sum(one.nbytes for one in [*self.model.parameters(), *self.model.buffers()])
         self._costs: dict[tuple[tuple[str, int], ...], Cost | str] = {}
         self._grown: dict[tuple[SizeLiteral, ...], tuple[Axis, ...] | None] = {}
         """places of a knob -> axes of the outputs that scale with it"""
@@ -339,7 +340,7 @@ class SizedSource:
         shortened."""
         twice = {n for n, _ in knob.axes if sum(other == n for other, _ in knob.axes) > 1}
         value = min(knob.value, STRUCTURED)
-        if not twice or _bytes(_tensors(self._inputs_with(knob, value))) > TRIED_BYTES:
+        if not twice or sum(one.nbytes for one in _tensors(self._inputs_with(knob, value))) > TRIED_BYTES:
             return False
         inputs = self._reference_with(knob, value).draw_inputs(0)
         return any(has_zeros(inputs[n]) or role_of(inputs[n]) == "scale_only" for n in twice)
@@ -409,7 +410,7 @@ class SizedSource:
             return False
         along = dict(outputs)
         kept = [_half(big, along[n], count) for n, big in enumerate(whole)]
-        return all(_same(big, part) for big, part in zip(kept, half, strict=True))
+        return all(alike(big, part) for big, part in zip(kept, half, strict=True))
 
     def _small(self, knob: Knob) -> dict[str, int] | None:
         """Small sizes that the module as it is takes, with some positions for ``knob``; None if it is too large."""
@@ -448,22 +449,9 @@ def _half(value: Any, axis: int | None, count: int) -> Any:
     return value.index_select(axis, torch.tensor(list(kept), dtype=torch.long))
 
 
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if left.shape != right.shape:
-        return False
-    if not left.is_floating_point():
-        return torch.equal(left, right)
-    scale = float(left.detach().abs().amax()) if left.numel() else 0.0
-    return torch.allclose(left, right, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
-
-
 def _meta_inputs(reference: Reference) -> list[Any]:
     with torch.device("meta"):
         return reference.draw_inputs(0)
-
-
-def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

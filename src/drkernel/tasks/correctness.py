@@ -16,6 +16,7 @@ from drkernel.tasks.oracle import (
     blocks,
     distance,
     unit_roundoff,
+    with_arithmetic,
 )
 from drkernel.verdict import Correctness, Mismatch
 
@@ -289,7 +290,9 @@ def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
     beyond = want.value.abs() > torch.finfo(want.declared.dtype).max
     overflow = beyond & (value == want.value.sign() * torch.inf)
     # the reference itself is not finite here although the exact answer is, so nothing can be required of a candidate
-    undefined = ~beyond & ~torch.isfinite(want.declared) & torch.isfinite(want.value) & ~torch.isfinite(value)
+    undefined = (
+        ~beyond & ~torch.isfinite(with_arithmetic(want.declared)) & torch.isfinite(want.value) & ~torch.isfinite(value)
+    )
     return same | overflow | undefined
 
 

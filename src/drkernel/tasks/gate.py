@@ -34,7 +34,7 @@ from drkernel.tasks.correctness import compare, same_answer
 from drkernel.tasks.cost import ScaleLimits, judged_bytes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
-from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, flatten_outputs, is_finite
+from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, alike, flatten_outputs, is_finite
 from drkernel.tasks.problem import Instance, ReferenceCall, load_problem, same_values
 from drkernel.tasks.promote import cloned, copied, run_rounded
 from drkernel.tasks.reference import Reference, seeded
@@ -379,8 +379,6 @@ def _run(model: nn.Module, inputs: list[Any]) -> list[RawOutput]:
         return flatten_outputs(copied(model)(*cloned(inputs)))
 
 
-ALIKE = 1e-3
-"""difference of two runs, relative to an element and to the mean of all, below which random numbers do not matter"""
 OTHER = 1 << 20
 """the second run's seeds start here (a generator uses only the lower 32 bits)"""
 _known: WeakKeyDictionary[Reference, str | None] = WeakKeyDictionary()
@@ -423,7 +421,7 @@ def random_by(instance: Instance, inputs: list[Any]) -> str | None:
     other = _OtherNumbers()
     with seeded(OTHER), other:
         second = instance.run(inputs)
-    if len(first) == len(second) and all(map(_equal, first, second)):
+    if len(first) == len(second) and all(map(alike, first, second)):
         return None
     if not other.drawn:
         return "every call, though no operator of PyTorch draws (numbers of Python or NumPy, or state that it keeps)"
@@ -458,17 +456,3 @@ class _OtherNumbers(TorchDispatchMode):
             torch.default_generator.manual_seed(self._seed)
             kwargs |= {"generator": None} if "generator" in kwargs else {}
         return func(*args, **kwargs)
-
-
-def _equal(first: RawOutput, second: RawOutput) -> bool:
-    """Whether two runs agree, up to rounding."""
-    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
-        return repr(first) == repr(second)  # NaN equals NaN
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    if not (first.is_floating_point() or first.is_complex()):
-        return torch.equal(first, second)
-    wide = first.to(torch.complex128 if first.is_complex() else torch.float64)
-    finite = wide.abs()[wide.isfinite()]
-    least = ALIKE * float(finite.mean()) if finite.numel() else 0.0
-    return torch.allclose(wide, second.to(wide.dtype), rtol=ALIKE, atol=least, equal_nan=True)

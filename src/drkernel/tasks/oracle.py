@@ -397,7 +397,7 @@ def is_finite(values: torch.Tensor) -> bool:
         return is_finite(torch.view_as_real(values.resolve_conj()))
     if not values.is_floating_point() or not values.numel():
         return True
-    return all(math.isfinite(end) for end in map(float, values.aminmax()))  # NaN is handed on
+    return all(math.isfinite(end) for end in map(float, with_arithmetic(values).aminmax()))  # NaN is handed on
 
 
 def spread_of(values: torch.Tensor) -> float:
@@ -451,8 +451,9 @@ def expected_output(
 ) -> ExpectedOutput:
     """Combine the three runs of one output."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
-    first, second, third = (_as_tensor(leaf) for leaf in (declared, exact, shaken))
-    stride = tuple(first.stride()) if kind == "Tensor" else ()
+    given = _as_tensor(declared)
+    first, second, third = (with_arithmetic(_as_tensor(leaf)) for leaf in (declared, exact, shaken))
+    stride = tuple(given.stride()) if kind == "Tensor" else ()
     if first.shape != second.shape or first.shape != third.shape:
         raise TaskError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
     if not (first.is_floating_point() or first.is_complex()):
@@ -474,7 +475,7 @@ def expected_output(
         z_reference, z_operand = _rms(own, scale, kept), _rms(moved, scale, kept)
     z_operand /= JITTER_UNITS[precision]
     third = second if regular else third  # a tensor of its size less for as long as the call is remembered
-    return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable, regular)
+    return ExpectedOutput(second, given, kind, stride, noise, third, spread, z_operand, z_reference, stable, regular)
 
 
 def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -484,8 +485,32 @@ def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     return zip(*(one.view(-1).split(BLOCK) for one in tensors), strict=True)
 
 
+def with_arithmetic(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, in double where its format has no arithmetic (fp8)."""
+    return tensor.double() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
+
+
+ALIKE = 1e-3
+"""difference of two runs, relative to an element and to the mean of all, that is rounding"""
+
+
+def alike(first: RawOutput, second: RawOutput) -> bool:
+    """Whether two runs agree, up to rounding."""
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return repr(first) == repr(second)  # NaN equals NaN
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not (first.is_floating_point() or first.is_complex()):
+        return torch.equal(first, second)
+    wide = first.to(torch.complex128 if first.is_complex() else torch.float64)
+    finite = wide.abs()[wide.isfinite()]
+    least = ALIKE * float(finite.mean()) if finite.numel() else 0.0
+    return torch.allclose(wide, second.to(wide.dtype), rtol=ALIKE, atol=least, equal_nan=True)
+
+
 def distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return ``|left - right|`` in the wider of the two dtypes; a new tensor."""
+    left, right = with_arithmetic(left), with_arithmetic(right)
     if left.is_complex() or right.is_complex() or not (left.is_contiguous() and right.is_contiguous()):
         difference = left - right
         return difference.abs() if difference.is_complex() else difference.abs_()

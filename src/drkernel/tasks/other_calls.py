@@ -146,8 +146,8 @@ def _defines(oracle: Oracle) -> bool:
             if out.value.is_complex() or not torch.equal(out.value, out.jittered):
                 return False
             continue
-        exact = out.value.to(out.declared.dtype)
-        for run in (out.declared, out.jittered.to(out.declared.dtype)):
+        exact, *others = (run.to(out.declared.dtype).double() for run in (out.value, out.declared, out.jittered))
+        for run in others:
             if not torch.equal(exact.isnan(), run.isnan()) or not torch.equal(
                 torch.where(exact.isinf(), exact, 0), torch.where(run.isinf(), run, 0)
             ):

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import drkernel.tasks.promote as promote
-from drkernel.tasks.oracle import OracleMaker, expected_output
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.oracle import OracleMaker, expected_output, tolerance_for
 
 
 @pytest.mark.parametrize("shape", [(50, 70), (300, 401), (2, 301, 401)])
@@ -115,3 +116,21 @@ def test_an_oracle_without_outputs_is_worked_out_once_more():
     assert oracle.whole() is oracle
     [again], [once] = left.whole().outputs, oracle.outputs
     assert torch.equal(again.value, once.value) and torch.equal(again.jittered, once.jittered)
+
+
+class Quantiser(nn.Module):
+    """Rows in fp8, which PyTorch stores and does not compute with."""
+
+    def forward(self, x):
+        return (x * (448 / x.abs().amax(-1, keepdim=True))).to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.0 + 2**-22, True), (1.07, False)])
+def test_outputs_in_fp8_are_compared_by_value(factor, passed):
+    """A last bit of fp32 moves few elements to the next of fp8's numbers, which are 7% apart."""
+    torch.manual_seed(0)
+    model, x = Quantiser(), torch.randn(64, 512)
+    oracle = OracleMaker(model, "fp32")([x])
+    assert oracle.finite and oracle.outputs[0].declared.dtype == torch.float8_e4m3fn
+    answer = (x * (448 / x.abs().amax(-1, keepdim=True)) * factor).to(torch.float8_e4m3fn)
+    assert compare([answer], oracle, tolerance_for("fp32")).passed_calls == passed

@@ -209,3 +209,9 @@ def test_sizes_at_which_the_reference_does_not_run_are_not_taken() -> None:
     best = thin_sizings(square, ScaleLimits(bytes=1 << 20, flops=1e9))[0]
     reference = load_reference(best.source)
     reference.build(0)(*reference.draw_inputs(0))
+
+
+def test_rows_of_results_in_fp8_are_independent() -> None:
+    quantised = task("return (x * 2).to(torch.float8_e4m3fn)", "torch.randn(N, 512)", "N = 65536")
+    best = thin_sizings(quantised, ScaleLimits(bytes=8 << 20, flops=1e8))[0]
+    assert best.kept_rows and load_reference(best.source).draw_inputs(0)[0].shape[0] < 65536

@@ -42,7 +42,7 @@ from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import Variant, pick_variant
-from drkernel.tasks.oracle import Described, Oracle, RawOutput
+from drkernel.tasks.oracle import Described, Oracle, RawOutput, is_finite
 from drkernel.tasks.problem import ReferenceCall
 from drkernel.tasks.sharing import TensorMemory, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
@@ -460,7 +460,7 @@ def _differing_share(left: Output, right: Output) -> float:
 
 
 def _finite(values: list[RawOutput]) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, torch.Tensor))
+    return all(is_finite(value) for value in values if isinstance(value, torch.Tensor))
 
 
 SEED = 42
