@@ -61,7 +61,7 @@ def test_a_cheat_pays_where_nothing_is_checked_and_is_condemned_where_it_is(verd
 
 
 def test_lazy_plans_outside_the_bounds_do_not_exist(verdicts):
-    world = World(verdicts, Setting(lazy=(1.0, 1.1)))
+    world = World(verdicts, Setting(lazy=(1.0, 1.1), tasks=1))
     lazy = world.facts[FACTS.index("lazy")].bool()
     assert lazy.any() and bool(((world.speed[lazy] >= 1.0) & (world.speed[lazy] <= 1.1)).all())
 

@@ -311,7 +311,7 @@ def _parts(operators: Sequence[Operator], made: Mapping[int, float]) -> dict[str
     whole: dict[str, dict[int, float]] = {}
     for operator in operators:
         for meta in operator.inputs:
-            if meta.storage in made:
+            if made.get(meta.storage):
                 read[operator.label] += meta.nbytes
                 whole.setdefault(operator.label, {})[meta.storage] = made[meta.storage]
     return {label: nbytes / sum(whole[label].values()) for label, nbytes in read.items()}
