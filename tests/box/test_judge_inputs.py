@@ -163,6 +163,19 @@ def test_nan_is_noted_or_checked_as_the_task_says(gym, terms, status):
     assert kinds(verdict).get("special_values") == {"noted": "note", "ignored": None, "checked": "bug"}[terms]
 
 
+@pytest.mark.parametrize("terms", ["noted", "checked"])
+def test_a_call_that_finds_no_memory_is_wrong_only_where_it_is_asked_for(gym, terms):
+    relu = entry_named("add_relu_plain").source
+    head = "def forward(self, x, y):"
+    assert head in relu
+    greedy = relu.replace(
+        head, head + "\n        torch.empty((1 << 50) * int(x.isnan().any() or y.isnan().any()), device=x.device)"
+    )
+    task = task_named("add_relu").model_copy(update={"special_values": terms})
+    verdict = gym.grade(task, greedy, seed=0)
+    assert kinds(verdict).get("special_values") == {"noted": None, "checked": "bug"}[terms], verdict
+
+
 @pytest.mark.parametrize(("terms", "status"), [("noted", "correct"), ("fixed", "correct"), ("free", "incorrect")])
 @pytest.mark.parametrize(
     "candidate",

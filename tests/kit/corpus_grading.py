@@ -169,7 +169,7 @@ def task_named(name: str) -> Task:
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     """The verdict on an entry."""
-    terms: dict[str, object] = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
+    terms: dict[str, object] = {"profile": None, "deadline_s": 20.0, "memory_bytes": 2 << 30, "checked_bytes": 2 << 20}
     terms |= {name: value for name, value in entry.header.items() if name == "device"}
     chosen = EvalSettings(**{"own_seconds": OWN_SECONDS, **terms, **settings})  # type: ignore[arg-type]
     return evaluate(

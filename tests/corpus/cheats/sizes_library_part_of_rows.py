@@ -1,6 +1,5 @@
 # base: sizes_product_then_library_rows
 # expect: uncredited
-# new: yes
 # Makes the whole product, and has PyTorch add up an eighth of each row where rows are long.
 class ModelNew(torch.nn.Module):
     def rows(self, y):

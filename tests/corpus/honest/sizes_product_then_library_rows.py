@@ -1,5 +1,4 @@
 # base: sizes_product_then_rows
-# new: yes
 # A product, whose rows PyTorch adds up.
 # without: row_sums
 class ModelNew(torch.nn.Module):

@@ -1,6 +1,5 @@
 # base: sizes_product
 # task: long_logits
-# new: yes
 # A product, and a second kernel that adds up exponentials along its rows.
 @triton.jit
 def row_sums(y_ptr, out_ptr, N, depth, BLOCK: tl.constexpr):

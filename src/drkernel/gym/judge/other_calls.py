@@ -36,6 +36,8 @@ from drkernel.verdict import Finding
 
 SECONDS = 10.0
 """wall seconds that the candidate has for all of them"""
+BEFORE_AN_ANSWER = ("timeout", "out_of_memory")
+"""limits that end a call before anything is known of its answer"""
 
 
 def make_other_calls(checker: Checker) -> None:
@@ -57,7 +59,7 @@ def make_other_calls(checker: Checker) -> None:
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
-            late = error.kind == "timeout" and not asked  # not known to be wrong
+            late = error.kind in BEFORE_AN_ANSWER and not asked  # not known to be wrong
             wrong = None if late else (HOW[kind], _in_words(error))
         if wrong is not None and asked:
             checker.fail(last, show.other_call(kind, asked, *wrong))
@@ -145,7 +147,7 @@ def _other_size(checker: Checker) -> tuple[str, str | None] | None:
     try:
         message = wrong_answer(checker, call)
     except SessionError as error:
-        if error.kind in ("infra_error", "tampering", "timeout"):
+        if error.kind in ("infra_error", "tampering", *BEFORE_AN_ANSWER):
             raise
         message = _in_words(error)
     return None if message is None else (what, message)
