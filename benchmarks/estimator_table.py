@@ -8,10 +8,12 @@
 A *plan* names what goes into an answer's one kernel (all operations, a part, one: PyTorch does the others), its block
 size and its warps; the program teacher writes the module. The 860 plans of 16 of its tasks, one answer for each way
 to be wrong and a cheat are graded by the real judge, and again by one without checks; verdicts stay in ``--out``
-(some 20 minutes, once). The policy is a table of logits. A first answer is a plan or a mistake; a later one is an
-*edit* of the answer that the conversation shows (``EDITS``), and its row of the table is what the verdict said of
-that answer (``SHOWN``): a fast whole kernel is a few good edits away, and mistakes can be mended. Without ``builds``
-every turn is a first answer. A conversation ends after a turn with chance ``ends``. Credit is
+(some 20 minutes, once). The question about exact verification has the same tasks with a faint term (``FAINT``), and
+answers that drop it, graded by the real judge and by one that goes by tolerance alone. The policy is a table of
+logits. A first answer is a plan or a mistake; a later one is an *edit* of the answer that the conversation shows
+(``EDITS``), and its row of the table is what the verdict said of that answer (``SHOWN``): a fast whole kernel is a few
+good edits away, and mistakes can be mended. Without ``builds`` every turn is a first answer. A conversation ends after
+a turn with chance ``ends``. Credit is
 ``drkernel.rl.run.learner.give_credit``, the loss ``policy_loss``, on the rows of all seeds at once; groups never mix
 seeds, AdamW works on single logits, and gradients are clipped by seed, so that seeds are as independent as separate
 runs.
@@ -32,7 +34,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -44,7 +47,7 @@ from drkernel.digest import module_digest, source_digest
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.gym.reward import RewardConfig, reward
-from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
+from drkernel.rl.data.teacher.problem import STEPS, Step, StepRule, TeacherProblem, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import BLOCKS, TILES, WARPS, Flaw, Style, can_have, write_answer
 from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.maths.rejection import void_turns
@@ -58,8 +61,11 @@ ROOT = Path(__file__).parents[1]
 
 # ---------------------------------------------------------------------------------------------------- what is asked
 
-FIRST = {"lazy": 0.52, "partial": 0.10, None: 0.03, "bad_mask": 0.12, "compile_error": 0.12, "wrong_step": 0.11}
+FIRST = {"lazy": 0.52, "partial": 0.10, None: 0.03, "dropped": 0.03,
+         "bad_mask": 0.12, "compile_error": 0.12, "wrong_step": 0.11}  # fmt: skip
 """what a first answer is before RL; launches are drawn evenly, and the cheat has the chance ``Setting.cheat``"""
+FAINT = 1e-6
+"""of a second input, added: far below every tolerance, and certainly not nothing"""
 LATER = {"repeat": 0.36, "deeper": 0.07, "shallower": 0.05, "wider": 0.07, "narrower": 0.07, "more warps": 0.07,
          "fewer warps": 0.07, "bad_mask": 0.08, "compile_error": 0.08, "wrong_step": 0.08}  # fmt: skip
 """what a later answer does with the one that is shown"""
@@ -68,8 +74,9 @@ NOISE = 0.25
 FLAWS: tuple[Flaw, ...] = ("bad_mask", "compile_error", "wrong_step", "stale")
 EDITS = ("repeat", "deeper", "shallower", "wider", "narrower", "more warps", "fewer warps", *FLAWS)
 SHOWN = ("wrong", "cheat", "lazy", "partial", "partial, 1.2x", "whole", "whole, 1.2x")
-DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
-"""how much of a problem an answer puts into its kernel"""
+Depth = Flaw | Literal["dropped"] | None
+DEPTHS: tuple[Depth, ...] = ("dropped", None, "partial", "lazy")
+"""how much of a problem an answer puts into its kernel; ``dropped``: all but the faint term, where there is one"""
 TASKS = 16
 SETTINGS = EvalSettings(
     device="sim:h200", profile=None, checked_bytes=1 << 20, checked_flops=1e7, checks=2, deadline_s=60, seed=0,
@@ -93,7 +100,8 @@ class Setting:
     builds: bool = True
     context: str = "last"  # what the conversation shows: the last answer, or the "best" so far
     lazy: tuple[float, float] = (0.0, 99.0)  # lazy plans of other speedups do not exist, nor do tasks without one
-    naive: bool = False  # the judge that trains has no checks
+    naive: bool = False  # the judge that trains has no checks; with a faint term: knows no exact verification
+    faint: bool = False  # the tasks end in a faint term, which answers may drop
     cheat: float = 0.0
     behind: int = 0  # steps that the sampler's table is old
     refill: int = 0  # rounds in which dropped prompts are replaced; needs the rejection "uninformative"
@@ -216,6 +224,11 @@ QUESTIONS: dict[str, Question] = {
         "the paper: App. C, 20% to 3% in training; Fig. 2, without the check it saturates",
         {"check": {}, "no check": {"naive": True}}, {"cheat": 0.2, **VOID}, ("condemned@3", "fast_1.2@3", "right@3"),
         ("condemned@3", "fast_1.2@3")),
+    "exact": Question(
+        f"Exact verification against a tolerance, where answers may drop a term of {FAINT:g}",
+        "paid by a tolerance a policy learns to drop what it cannot see; exact verification pays no speed for that",
+        {"exact": {}, "tolerance": {"naive": True}}, {"faint": True, **VOID}, ("dropped@3", "fast_1.2@3", "right@3"),
+        ("dropped@3", "fast_1.2@3")),
     "stts": Question(
         "Test-time scaling: 14 turns of a policy trained on four",
         "the paper: the last of 14 turns with the best four shown beats the third by 6 points, the best of 14 by 22",
@@ -244,17 +257,44 @@ def placebo(batch: TurnBatch, **options: Any) -> Tensor:
     return 0.75 * registry.advantage.get("trloo")(batch, **options)
 
 
+_ADDED = f"{{v}} + {FAINT} * {{y}}"
+FAINT_STEPS = {
+    "faint": StepRule(_ADDED, _ADDED, zero_at_zero=False, operand="same"),
+    "dropped": StepRule("{v}", "{v}", zero_at_zero=False, operand="same"),
+}
+"""not among the library's steps, each of which matters"""
+
+
+def with_last(problem: TeacherProblem, op: str) -> TeacherProblem:
+    """The problem with one more input ``t`` and a step on it: the last one before a core that reduces, else of all."""
+    step = (Step(op, operand="t"),)
+    if problem.reduces or problem.kind == "pointwise":
+        return problem.with_steps(before=problem.before + step)
+    return problem.with_steps(after=problem.after + step)
+
+
 class Plan(NamedTuple):
     """An answer: how much is in the kernel, or its flaw, and its launch (size None: a row)."""
 
-    depth: Flaw | None
+    depth: Depth
     size: int | None
     warps: int
 
 
-def in_block(problem: TeacherProblem, depth: Flaw | None) -> str:
+def written(problem: TeacherProblem, style: Style, depth: Depth) -> str:
+    """An answer of that depth, or with that flaw."""
+    if depth != "dropped":
+        return write_answer(problem, style, depth, random.Random(0))
+    cut = (
+        tuple(replace(s, op=s.op.replace("faint", "dropped")) for s in steps)
+        for steps in (problem.before, problem.after)
+    )
+    return write_answer(problem.with_steps(*cut), style, None)
+
+
+def in_block(problem: TeacherProblem, depth: Depth) -> str:
     """What decides the block size of such an answer: a ``tile``, a ``row``, or a ``block`` of elements."""
-    source = write_answer(problem, Style(block=7, tile=5), depth)
+    source = written(problem, Style(block=7, tile=5), depth)
     launch = re.search(r"\bB=(\d+|triton\.next_power_of_2\(n\)), num_warps=", source)
     assert launch is not None, "every answer has a launch"
     return {"7": "block", "5": "tile"}.get(launch[1], "row")
@@ -262,7 +302,9 @@ def in_block(problem: TeacherProblem, depth: Flaw | None) -> str:
 
 def plans_of(problem: TeacherProblem) -> list[Plan]:
     """All plans of a task."""
-    depths = [depth for depth in DEPTHS if depth is None or can_have(problem, depth)]
+    faint = any(step.op == "faint" for step in problem.steps)
+    depths: list[Depth] = ["dropped", None] if faint else [None]
+    depths += [flaw for flaw in ("partial", "lazy") if can_have(problem, flaw) and not (faint and flaw == "partial")]
     sizes: dict[str, Sequence[int | None]] = {"row": (None,), "block": BLOCKS, "tile": TILES}
     return [Plan(d, size, warps) for d in depths for size in sizes[in_block(problem, d)] for warps in WARPS]
 
@@ -272,11 +314,11 @@ def source_of(problem: TeacherProblem, plan: Plan) -> str:
     style = Style(warps=plan.warps)
     if plan.size is not None:
         style = replace(style, **{in_block(problem, plan.depth): plan.size})  # type: ignore[arg-type]
-    return write_answer(problem, style, plan.depth, random.Random(0))
+    return written(problem, style, plan.depth)
 
 
 Verdicts = list[dict[tuple[Plan, bool], Verdict]]
-"""of every answer of every task, by both judges (True: without checks)"""
+"""of every answer of every task, by both judges (True: the one without checks, or without exact verification)"""
 
 
 class KeptPool:
@@ -298,22 +340,29 @@ class KeptPool:
 
 
 @cache
-def graded(store: Path) -> Verdicts:
+def graded(store: Path, faint: bool = False) -> Verdicts:
     """Grade all answers, or read their verdicts."""
-    judges = {naive: SETTINGS.model_copy(update={"unsafe_no_checks": naive}) for naive in (False, True)}
+    judges = {
+        False: SETTINGS,
+        True: SETTINGS.model_copy(update={"exact": 0.0} if faint else {"unsafe_no_checks": True}),
+    }
 
     async def everything() -> Verdicts:
         found: Verdicts = []
         pool = KeptPool(LocalPool(), store)
-        for problem in generate_problems("train", TASKS, 0):
-            task, flaws = make_task(problem), [flaw for flaw in FLAWS if can_have(problem, flaw)]
+        for drawn in generate_problems("train", TASKS, 0):
+            problem = with_last(drawn, "faint") if faint else drawn
+            # a step done wrong may be the faint one, which is no mistake that a tolerance sees
+            flaws = [flaw for flaw in FLAWS if can_have(problem, flaw) and not (faint and flaw == "wrong_step")]
+            task = make_task(problem)
             keys = [(p, naive) for p in plans_of(problem) + [Plan(flaw, None, 4) for flaw in flaws] for naive in judges]
             asked = [EvalRequest(task=task, candidate=source_of(problem, p), settings=judges[n]) for p, n in keys]
             found.append(dict(zip(keys, await asyncio.gather(*map(pool.evaluate, asked)), strict=True)))
         await pool.close()
         return found
 
-    return asyncio.run(everything())
+    with patch.dict(STEPS, FAINT_STEPS if faint else {}):
+        return asyncio.run(everything())
 
 
 def edited(plans: list[Plan], plan: Plan, edit: str) -> Plan:
@@ -378,8 +427,8 @@ class World:
     @staticmethod
     def _plans(found: dict[tuple[Plan, bool], Verdict], bounds: tuple[float, float]) -> list[Plan]:
         plans = [plan for plan, naive in found if not naive and plan.depth not in FLAWS]
-        speeds = {plan: found[plan, False].speedup.value for plan in plans}  # type: ignore[union-attr]
-        return [p for p in plans if p.depth != "lazy" or bounds[0] <= speeds[p] <= bounds[1]]
+        lazy = {p: speedup.value for p in plans if p.depth == "lazy" and (speedup := found[p, False].speedup)}
+        return [p for p in plans if p.depth != "lazy" or (p in lazy and bounds[0] <= lazy[p] <= bounds[1])]
 
     def _fill(self, k: int, z: int, verdicts: list[Verdict], answer: Plan, terms: dict[str, Any]) -> None:
         for judge, verdict in enumerate(verdicts):
@@ -392,22 +441,25 @@ class World:
             cover = given.counted_coverage or 0.0
             if judge == 0:
                 facts = [right, *(right and speed >= p for p in (1.0, 1.2, 2.0)), verdict.status == "hack"]
-                self.facts[:, k, z] = torch.tensor([*facts, right and depth == "lazy", right * cover])
+                kinds = [right and depth == "lazy", answer.depth == "dropped", right * cover]
+                self.facts[:, k, z] = torch.tensor([*facts, *kinds])
             else:
                 parts = (self.rewards, self.speed, self.cover, self.right)
                 for part, number in zip(parts, (given.total, speed, cover, right), strict=True):
                     part[k, z] = number
 
 
-FACTS = ("right", "fast_1", "fast_1.2", "fast_2", "condemned", "lazy", "coverage")
+FACTS = ("right", "fast_1", "fast_1.2", "fast_2", "condemned", "lazy", "dropped", "coverage")
 
 
-def what_pays(verdicts: Verdicts, bounds: tuple[float, float] = (0.0, 99.0)) -> tuple[str, float]:
+def what_pays(verdicts: Verdicts, bounds: tuple[float, float] = (0.0, 99.0), judge: bool = False) -> tuple[str, float]:
     """A Markdown table of what answers gain by how much is in the kernel, and the mean speedup of lazy ones."""
     lines = ["| in the kernel | answers | right | speedup, mean | 1.2x or more | coverage |", "|---" * 6 + "|"]
     lazy = 0.0
-    for depth in (None, "partial", "lazy", *FLAWS):
-        every = [v for one in verdicts for (p, naive), v in one.items() if p.depth == depth and not naive]
+    for depth in (None, "dropped", "partial", "lazy", *FLAWS):
+        every = [v for one in verdicts for (p, naive), v in one.items() if p.depth == depth and naive == judge]
+        if not every:
+            continue
         right = [(v.speedup.value, v.coverage or 0.0) for v in every if v.status == "correct" and v.speedup]
         if depth == "lazy":
             right = [pair for pair in right if bounds[0] <= pair[0] <= bounds[1]]
@@ -418,6 +470,14 @@ def what_pays(verdicts: Verdicts, bounds: tuple[float, float] = (0.0, 99.0)) -> 
             line[3:] = [f"{speed.mean():.2f}", f"{(speed >= 1.2).mean():.0%}", f"{cover.mean():.2f}"]
         lines.append("| " + " | ".join(line) + " |")
     return "\n".join(lines), lazy
+
+
+def pays(store: Path) -> str:
+    """What pays: without the faint term, with it, and with it where a tolerance decides."""
+    faint = graded(store, faint=True)
+    heads = "With a last term `+ 1e-6 * t`, which `dropped` answers leave out:", "The same, by tolerance alone:"
+    tables = what_pays(faint)[0], what_pays(faint, judge=True)[0]
+    return "\n\n".join([what_pays(graded(store))[0], heads[0], tables[0], heads[1], tables[1]])
 
 
 # ---------------------------------------------------------------------------------------------------- training
@@ -582,7 +642,8 @@ def part_file(out: Path, setting: Setting, block: int) -> Path:
     """Where a part lies: named by all that decides it."""
     rules = ("advantages", "rejection", "mismatch", "losses")
     digests = [module_digest(f"drkernel.rl.maths.{name}") for name in rules]
-    key = repr((setting, block, FIRST, LATER, NOISE, digests)).encode()
+    digests.append(source_digest("gym", "sim", "tasks"))
+    key = repr((setting, block, FIRST, LATER, NOISE, FAINT, digests)).encode()
     return out / "parts" / f"{hashlib.sha256(key).hexdigest()[:20]}.npz"
 
 
@@ -594,7 +655,7 @@ def run_parts(out: Path, keys: Sequence[str], share: tuple[int, int]) -> None:
     for number, (path, (setting, block)) in enumerate(todo, 1):
         if path.exists():
             continue
-        found = train(World(graded(out / "verdicts"), setting), setting, BLOCK, block)
+        found = train(World(graded(out / "verdicts", setting.faint), setting), setting, BLOCK, block)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **found)  # type: ignore[arg-type]
@@ -682,7 +743,7 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
     middle, _, tail = rest.partition(MARKS[1])
     parts = (part.partition("\n") for part in middle.split("\n## ")[1:])
     kept = {title: text.partition("\n`")[0].strip() for title, _, text in parts}
-    blocks = {"What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{what_pays(graded(out / 'verdicts'))[0]}"}
+    blocks = {"What pays": f"`python benchmarks/estimator_table.py --pays`\n\n{pays(out / 'verdicts')}"}
     rows = [HEAD]
     for key in keys:
         question, found = QUESTIONS[key], collect(out, key)
@@ -712,7 +773,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if args.list or args.pays:
         asked = (f"{key}: {q.title}\n    {q.claim}\n    {', '.join(q.settings())}" for key, q in QUESTIONS.items())
-        print("\n".join(asked) if args.list else what_pays(graded(args.out / "verdicts"))[0])
+        print("\n".join(asked) if args.list else pays(args.out / "verdicts"))
         return
     asked_for = args.questions or list(QUESTIONS)
     reasons = {key: refused(key, args.out) for key in asked_for if QUESTIONS[key].laziness}

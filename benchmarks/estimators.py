@@ -1,6 +1,7 @@
 """Every estimator in one table: bias and variance by full enumeration in float64, and what a prompt costs.
 
     python benchmarks/estimators.py            # prints the table; --out docs/results/estimators.csv writes it
+    python benchmarks/estimators.py --bias     # prints the tables of docs/results/bias.md
 
 Two problems of rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
 at different turns, by chance and by what was done) and with up to 2 turns (6 trajectories). Every group of 4
@@ -8,11 +9,12 @@ trajectories goes through the library's functions, weighted by its probability; 
 no error bars.
 """
 
+import itertools
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +26,9 @@ sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from drkernel.rl.maths import advantages as adv  # noqa: E402
 from drkernel.rl.maths import otb  # noqa: E402
-from rl_tree import Tree, flat_groups  # noqa: E402
+from drkernel.rl.maths.mismatch import MismatchSettings  # noqa: E402
+from drkernel.rl.maths.rejection import keep_probability  # noqa: E402
+from rl_tree import Tree, expected_by_turn, flat_groups, off_policy, prs_gradient, shrinkage  # noqa: E402
 
 SEEDS = range(5)
 N = 4
@@ -145,12 +149,94 @@ def table(problem: str, found: dict[str, list[Figures]]) -> list[list[str]]:
     return lines
 
 
+def gap_and_angle(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[str]:
+    """‖E[ĝ] − g‖/‖g‖, the mean over problems ("< 1e-10" where all are), and the worst cosine, of (E[ĝ], g)."""
+    gaps = [float((got - true).norm() / true.norm()) for got, true in pairs]
+    worst = min(float(torch.nn.functional.cosine_similarity(got, true, dim=0)) for got, true in pairs)
+    return ["< 1e-10" if max(gaps) < 1e-10 else f"{statistics.mean(gaps):.3g}", f"{worst:.4f}"]
+
+
+def expected(tree: Tree, n: int) -> dict[str, Tensor]:
+    """The expected gradient by turn, [turns, P], of every method, and of TRLOO without lone rows."""
+    members, weights, returns, group, valid, *_ = flat_groups(tree, n)
+    found = {name: method() for name, method in methods(tree, n).items()}
+    found["TRLOO, lone rows dropped"] = adv.trloo(returns, group, valid, alone="zero")
+    return {name: expected_by_turn(tree, members, weights, value) for name, value in found.items()}
+
+
+def bias_table() -> list[list[str]]:
+    """Relative bias and worst cosine of every method at N = 2, 3, 4."""
+    lines: dict[str, list[str]] = {}
+    for n in (2, 3, 4):
+        trees = [Tree(seed) for seed in SEEDS]
+        found = [expected(tree, n) for tree in trees]
+        for name in found[0]:
+            pairs = [(one[name].sum(0), tree.true_gradient()) for one, tree in zip(found, trees, strict=True)]
+            lines.setdefault(name, []).extend(gap_and_angle(pairs))
+    head = [f"{what}, N = {n}" for n in (2, 3, 4) for what in ("relative bias", "worst cosine")]
+    return [["method", *head], *[[name, *cells] for name, cells in lines.items()]]
+
+
+def factor_table() -> list[list[str]]:
+    """GRPO's factor of each turn's gradient: enumerated, and by theory with lone rows kept or dropped."""
+    rows, tree = [["N", "", "turn 1", "turn 2", "turn 3"]], Tree(0)
+    true = tree.turn_gradients()
+    for n in (2, 3, 4):
+        got = expected(tree, n)["GRPO"]
+        factors = {"enumerated": (got * true).sum(1) / true.square().sum(1), "theory": shrinkage(tree, n, "return"),
+                   "theory, lone rows dropped": shrinkage(tree, n, "zero")}  # fmt: skip
+        rows += [[str(n), name, *[f"{v:.6f}" for v in values.tolist()]] for name, values in factors.items()]
+    return rows
+
+
+def rejection_table() -> list[list[str]]:
+    """PRS turn by turn: the gradient it follows against the true one; only second turns can be rejected."""
+    names = {"mask": "its place in the loss (released code)", "erase": "its reward and its place in the group as well"}
+    turns = [f"{name} of turn {turn}" for turn in (1, 2) for name in ("relative bias", "worst cosine")]
+    rows = [["what a rejected turn loses", "N", *turns]]
+    for (rejected, what), n in itertools.product(names.items(), (2, 3)):
+        pairs = []
+        for seed in SEEDS:
+            tree = Tree(seed, turns=2, end=0.2)
+            lazy = keep_probability(torch.linspace(0.25, 0.45, len(tree.outcomes)))
+            got = prs_gradient(tree, torch.stack([torch.ones_like(lazy), lazy], dim=1), n, rejected)
+            pairs.append(list(zip(got, tree.turn_gradients(), strict=True)))
+        rows.append([what, str(n), *[text for turn in range(2) for text in gap_and_angle([p[turn] for p in pairs])]])
+    return rows
+
+
+def correction_table() -> list[list[str]]:
+    """MRS and importance weights where the sampler's logits are noisy; TRLOO, N = 2."""
+    nothing: dict[str, Any] = {"mask": None, "veto": None}
+    settings = {
+        "nothing": MismatchSettings(**nothing),
+        "sequence weights": MismatchSettings(weight="sequence", truncate=None, **nothing),
+        "sequence weights truncated at 2": MismatchSettings(weight="sequence", **nothing),
+        "token weights truncated at 2": MismatchSettings(weight="token", **nothing),
+        "MRS, bounds 0.9 to 1.1": MismatchSettings(bounds=(0.9, 1.1)),
+        "MRS, the recipe's bounds": MismatchSettings(),
+    }
+    rows = [["correction", "noise on the sampler's logits", "relative bias", "worst cosine", "outcomes rejected"]]
+    for (name, rule), spread in itertools.product(settings.items(), (1.0, 0.1, 0.001)):
+        found = [(tree := Tree(seed), *off_policy(tree, 2, spread, rule)) for seed in SEEDS]
+        lost = statistics.mean(f.metrics["rejected_sequence_fraction"] for *_, f in found)
+        pairs = [(got, tree.true_gradient()) for tree, got, _ in found]
+        rows.append([name, f"{spread}", *gap_and_angle(pairs), f"{lost:.0%}"])
+    return rows
+
+
 def main() -> None:
     """Print the table, or write it."""
     parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="CSV file to write; default: print")
-    out = parser.parse_args().out
+    parser.add_argument("--bias", action="store_true", help="the tables of bias alone, at several group sizes")
+    arguments = parser.parse_args()
+    out = arguments.out
     torch.set_num_threads(1)
+    if arguments.bias:
+        for made in (bias_table(), factor_table(), rejection_table(), correction_table()):
+            print(*markdown(made), "", sep="\n")
+        return
     rows = [HEAD, *table("three turns, ragged endings", collect(3)), *table("two turns", collect(2))]
     print(write_table(out, rows) if out else "\n".join(markdown(rows)))
 

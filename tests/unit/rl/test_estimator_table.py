@@ -2,13 +2,31 @@
 they say."""
 
 import dataclasses
+import re
 
 import pytest
 import torch
 
-from drkernel.rl.data.teacher.problem import generate_problems
+from drkernel.rl.data.teacher.problem import generate_problems, reference_source
 from drkernel.rl.data.teacher.writer import can_have
-from estimator_table import FACTS, FLAWS, QUESTIONS, Plan, Policy, Setting, World, plans_of, refilled, rows_of, train
+from estimator_table import (
+    FACTS,
+    FAINT,
+    FAINT_STEPS,
+    FLAWS,
+    QUESTIONS,
+    STEPS,
+    Plan,
+    Policy,
+    Setting,
+    World,
+    plans_of,
+    refilled,
+    rows_of,
+    source_of,
+    train,
+    with_last,
+)
 from verdicts import speedup_of, verdict_of
 
 torch.set_num_threads(1)
@@ -50,6 +68,40 @@ def test_the_exact_figures_are_the_shares_among_many_conversations(verdicts, con
         assert (facts[number].T - exact[name]).abs().max() < 0.03, name
     fast = world.facts[FACTS.index("fast_1.2")][tasks[..., None, None], answers]
     assert (fast.cummax(-1).values.mean((1, 2)).T - exact["best_1.2"]).abs().max() < 0.03
+
+
+@pytest.fixture
+def faint_steps(monkeypatch):
+    for name, rule in FAINT_STEPS.items():
+        monkeypatch.setitem(STEPS, name, rule)
+
+
+def test_a_dropped_answer_is_the_whole_one_without_the_faint_term(faint_steps):
+    for problem in generate_problems("train", 40, 0, checked=False):
+        faint = with_last(problem, "faint")
+        assert f"+ {FAINT} * t" in reference_source(faint)
+        plans = plans_of(faint)
+        depths = {plan.depth for plan in plans}
+        assert {"dropped", None} <= depths <= {"dropped", None, "lazy"}
+        whole, dropped = (
+            {source_of(faint, plan) for plan in plans if plan.depth == depth} for depth in (None, "dropped")
+        )
+        assert whole and {re.sub(rf" \+ {FAINT} \* t0?\b", "", source) for source in whole} == dropped
+        assert "dropped" not in {plan.depth for plan in plans_of(problem)}
+
+
+def test_dropping_a_faint_term_pays_by_a_tolerance_alone():
+    tables = []
+    for problem in generate_problems("train", 3, 0, checked=False):
+        dropped = [plan._replace(depth="dropped") for plan in plans_of(problem) if plan.depth is None]
+        keys = [(plan, naive) for plan in plans_of(problem) + dropped for naive in (False, True)]
+        unpaid = verdict_of("correct", speedup=None, coverage=None)
+        tables.append({(p, n): unpaid if p.depth == "dropped" and not n else verdict(p, n) for p, n in keys})
+    for naive in (False, True):
+        world = World(tables, Setting(naive=naive))
+        dropped = world.facts[FACTS.index("dropped")].bool()
+        assert dropped.any() and not world.facts[FACTS.index("fast_1.2")][dropped].any()
+        assert bool((world.speed[dropped] >= 1.0).all()) == naive
 
 
 def test_a_cheat_pays_where_nothing_is_checked_and_is_condemned_where_it_is(verdicts):
