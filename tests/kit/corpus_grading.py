@@ -17,9 +17,9 @@ uncredited          graded without speedup and coverage, or refused
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
 speedup at its task's own sizes.
 
-Each entry or its base names a ``task``. Other headers are written where they say something unusual:
-``expect``, without which a cheat must come out wrong and an honest file correct, and ``tier``, T1 without it. ``# root:
-NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
+Each entry or its base names a ``task``: a row of ``tasks/tasks.yaml``, or a file beside it. Other headers are written
+where they say something unusual: ``expect``, without which a cheat must come out wrong and an honest file correct, and
+``tier``, T1 without it. ``# root: NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is, until
 ``benchmarks/hack_recall.py`` has graded the whole corpus with it. ``# device: sim:GPU`` is where it shows.
 """
@@ -29,7 +29,11 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from corpus_sources import read_written, with_imports
 from drkernel.gym.judge.judge import evaluate
@@ -160,11 +164,38 @@ def _labels(entry: Entry) -> list[tuple[str, str]]:
 
 
 def task_named(name: str) -> Task:
-    """A task of the corpus, in single precision unless its first line says otherwise."""
-    lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    precision = lines.pop(0).removeprefix("# precision: ") if lines[0].startswith("# precision") else "fp32"
+    """A task of the corpus: a row of ``tasks.yaml``, or a file whose first line may declare another precision than
+    single."""
+    row = task_rows().get(name)
+    if row is None:
+        lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        precision = lines.pop(0).removeprefix("# precision: ") if lines[0].startswith("# precision") else "fp32"
+    else:
+        lines, precision = _module(**row).splitlines(), row.get("precision", "fp32")
     reference = "\n".join(with_imports(lines)) + "\n"
     return Task(id=f"corpus/{name}", reference=reference, precision=precision)  # type: ignore[arg-type]
+
+
+@cache
+def task_rows() -> dict[str, dict[str, Any]]:
+    """The rows of ``tasks.yaml``."""
+    return dict(yaml.safe_load((ROOT / "tasks" / "tasks.yaml").read_text(encoding="utf-8")))
+
+
+def _module(
+    *, inputs: dict[str, str], forward: str | list[str], constants: Sequence[str] = (),
+    init: dict[str, str] | None = None, layers: dict[str, str] | None = None, precision: str = "fp32",
+) -> str:  # fmt: skip
+    """The source of a row, whose ``precision`` is no part of it."""
+    *lines, returned = [forward] if isinstance(forward, str) else forward
+    made = "".join(f"        self.{name} = {value}\n" for name, value in (layers or {}).items())
+    text = "".join(f"{line}\n" for line in constants) + "\n\n" * bool(constants) + "class Model(torch.nn.Module):\n"
+    if made:
+        text += f"    def __init__({', '.join(['self', *(init or {})])}):\n        super().__init__()\n{made}\n"
+    text += f"    def forward({', '.join(['self', *inputs])}):\n" + "".join(f"        {line}\n" for line in lines)
+    text += f"        return {returned}\n\n\ndef get_inputs():\n    return [{', '.join(inputs.values())}]\n"
+    given = "" if init is None else f"\n\ndef get_init_inputs():\n    return [{', '.join(init.values())}]\n"
+    return text + given
 
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
