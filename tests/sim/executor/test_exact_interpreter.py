@@ -20,8 +20,7 @@ from ttir_executor.exact.values import Exact, ExactComparison, compare
 
 UNROUNDED = {
     "narrow_arithmetic_rounds_each_step", "type_promotion", "cast_towards_zero", "atomics", "reduce_half",
-    "matmul_types",
-    "flash_attention_half", "flash_attention_single", "dot_precisions",
+    "matmul_types", "flash_attention_single", "dot_precisions",
 }  # fmt: skip
 """cases that narrow or saturate values on their way, which ideal values do not"""
 UNDECIDED = {"scaled_products": "tt.dot_scaled", "libdevice_functions": "the external function '__nv_j0f'"}
