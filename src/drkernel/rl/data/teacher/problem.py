@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
@@ -98,10 +97,10 @@ class Step:
 class CoreRule:
     """A row operation over the last dimension (or the matrix product)."""
 
-    torch: tuple[str, ...]
-    """statements on ``x``"""
+    torch: str
+    """of the running value ``{v}``"""
     triton: tuple[str, ...]
-    """statements on the running value ``{v}``; ``{m}`` the mask, ``{n}`` the row length"""
+    """the running value's next values; ``{n}`` is the row length"""
     padding: str | None = None
     """value that lanes outside the row must hold before the operation; None: any"""
     reduces: bool = False
@@ -111,38 +110,35 @@ class CoreRule:
 
 
 CORES: dict[str, CoreRule] = {
-    "sum": CoreRule(("x = x.sum(-1)",), ("{v} = tl.sum({v}, 0)",), "0.0", reduces=True),
-    "mean": CoreRule(("x = x.mean(-1)",), ("{v} = tl.sum({v}, 0) / {n}",), "0.0", reduces=True),
-    "max": CoreRule(("x = x.amax(-1)",), ("{v} = tl.max({v}, 0)",), "-float('inf')", reduces=True),
+    "sum": CoreRule("{v}.sum(-1)", ("tl.sum({v}, 0)",), "0.0", reduces=True),
+    "mean": CoreRule("{v}.mean(-1)", ("tl.sum({v}, 0) / {n}",), "0.0", reduces=True),
+    "max": CoreRule("{v}.amax(-1)", ("tl.max({v}, 0)",), "-float('inf')", reduces=True),
     "softmax": CoreRule(
-        ("x = torch.softmax(x, -1)",),
-        ("{v} = tl.exp({v} - tl.max({v}, 0))", "{v} = {v} / tl.sum({v}, 0)"),
+        "torch.softmax({v}, -1)",
+        ("tl.exp({v} - tl.max({v}, 0))", "{v} / tl.sum({v}, 0)"),
         "-float('inf')",
         shift_invariant=True,
     ),
     "log_softmax": CoreRule(
-        ("x = torch.log_softmax(x, -1)",),
-        ("{v} = {v} - tl.max({v}, 0)", "{v} = {v} - tl.log(tl.sum(tl.exp({v}), 0))"),
+        "torch.log_softmax({v}, -1)",
+        ("{v} - tl.max({v}, 0)", "{v} - tl.log(tl.sum(tl.exp({v}), 0))"),
         "-float('inf')",
         shift_invariant=True,
     ),
     "rms": CoreRule(
-        ("x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)",),
-        ("{v} = {v} * tl.rsqrt(tl.sum({v} * {v}, 0) / {n} + 1e-6)",),
+        "{v} * torch.rsqrt(({v} * {v}).mean(-1, keepdim=True) + 1e-6)",
+        ("{v} * tl.rsqrt(tl.sum({v} * {v}, 0) / {n} + 1e-6)",),
         "0.0",
     ),
     "l2": CoreRule(
-        ("x = x / torch.sqrt((x * x).sum(-1, keepdim=True) + 1e-6)",),
-        ("{v} = {v} / tl.sqrt(tl.sum({v} * {v}, 0) + 1e-6)",),
+        "{v} / torch.sqrt(({v} * {v}).sum(-1, keepdim=True) + 1e-6)",
+        ("{v} / tl.sqrt(tl.sum({v} * {v}, 0) + 1e-6)",),
         "0.0",
     ),
     "center": CoreRule(
-        ("x = x - x.mean(-1, keepdim=True)",),
-        ("{v} = {v} - tl.sum({v}, 0) / {n}",),
-        "0.0",
-        shift_invariant=True,
+        "{v} - {v}.mean(-1, keepdim=True)", ("{v} - tl.sum({v}, 0) / {n}",), "0.0", shift_invariant=True
     ),
-    "matmul": CoreRule(("x = x @ w",), ()),
+    "matmul": CoreRule("{v} @ w", ()),
 }
 
 
@@ -189,13 +185,20 @@ class TeacherProblem:
         names = [s.op for s in self.before] + ([self.core] if self.core else []) + [s.op for s in self.after]
         return "-".join(names)
 
-    def with_steps(
-        self, before: tuple[Step, ...] | None = None, after: tuple[Step, ...] | None = None
-    ) -> TeacherProblem:
-        """Return the same problem with other steps."""
-        return replace(
-            self, before=self.before if before is None else before, after=self.after if after is None else after
-        )
+    def part(self, at: int) -> tuple[str, int]:
+        """Return which part holds the step at a place, and where: ``("after", 0)``."""
+        early = at < len(self.before)
+        return ("before", at) if early else ("after", at - len(self.before))
+
+    def without(self, at: int) -> TeacherProblem:
+        """Return the problem less the step at a place."""
+        name, place = self.part(at)
+        steps = getattr(self, name)
+        return self.with_part(name, steps[:place] + steps[place + 1 :])
+
+    def with_part(self, name: str, steps: tuple[Step, ...]) -> TeacherProblem:
+        """Return the problem with other steps ``before`` or ``after``."""
+        return replace(self, before=steps) if name == "before" else replace(self, after=steps)
 
 
 # ---- The PyTorch side of a generated problem
@@ -227,19 +230,13 @@ def arguments(problem: TeacherProblem) -> list[str]:
 def statements(problem: TeacherProblem) -> list[str]:
     """Return the reference's statements, ``v1 = ...``, ``v2 = ...``, one per step, each a function of the previous
     value."""
-    lines: list[str] = []
-
-    def value() -> str:
-        return f"v{len(lines)}" if lines else "x"
-
-    for step in problem.before:
-        lines.append(f"v{len(lines) + 1} = {step.text('torch', value())}")
-    if problem.core:
-        (rule,) = CORES[problem.core].torch
-        right = re.sub(r"\bx\b", value(), rule.split(" = ", 1)[1])
-        lines.append(f"v{len(lines) + 1} = {right}")
-    for step in problem.after:
-        lines.append(f"v{len(lines) + 1} = {step.text('torch', value())}")
+    core = [CORES[problem.core]] if problem.core else []
+    parts: list[Step | CoreRule] = [*problem.before, *core, *problem.after]
+    lines, value = list[str](), "x"
+    for number, part in enumerate(parts, 1):
+        right = part.torch.format(v=value) if isinstance(part, CoreRule) else part.text("torch", value)
+        lines.append(f"v{number} = {right}")
+        value = f"v{number}"
     return lines
 
 
@@ -554,29 +551,18 @@ def every_step_matters(problem: TeacherProblem) -> bool:
 
     generator = torch.Generator().manual_seed(0)
     inputs = {name: _operand(problem, name, generator) for name in arguments(problem)}
-    lines = _lines(problem)
-    whole = _run(lines, inputs)
+    whole = _run(problem, inputs)
     if not bool(torch.isfinite(whole).all()):
         return False
     spread = float(whole.std())
     if spread < 1e-6 or spread < 1e-4 * float(whole.abs().mean()):
         return False
-    for index, (_, removable) in enumerate(lines):
-        if not removable:
-            continue
-        without = _run([*lines[:index], *lines[index + 1 :]], inputs)
+    for at in range(len(problem.steps)):
+        without = _run(problem.without(at), inputs)
         changed = (without - whole).abs() > MIN_CHANGE * spread
         if without.shape == whole.shape and float(changed.double().mean()) < MIN_SHARE:
             return False
     return True
-
-
-def _lines(problem: TeacherProblem) -> list[tuple[str, bool]]:
-    """Return the statements in order, and whether each is a step that could be omitted."""
-    lines = [(f"x = {step.text('torch', 'x')}", True) for step in problem.before]
-    if problem.core:
-        lines += [(line, False) for line in CORES[problem.core].torch]
-    return lines + [(f"x = {step.text('torch', 'x')}", True) for step in problem.after]
 
 
 def _operand(problem: TeacherProblem, name: str, generator: Any) -> Any:
@@ -591,9 +577,9 @@ def _operand(problem: TeacherProblem, name: str, generator: Any) -> Any:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _run(lines: list[tuple[str, bool]], inputs: dict[str, Any]) -> Any:
+def _run(problem: TeacherProblem, inputs: dict[str, Any]) -> Any:
     import torch
 
-    names = {"torch": torch, **inputs}
-    exec("\n".join(line for line, _ in lines), names)  # our own generated statements, nobody else's text
-    return names["x"]
+    names, lines = {"torch": torch, **inputs}, statements(problem)
+    exec("\n".join(lines), names)  # our own generated statements, nobody else's text
+    return names[f"v{len(lines)}" if lines else "x"]

@@ -117,20 +117,24 @@ class Around:
     """PyTorch that makes ``x``, the kernel's input"""
 
 
-def _write_pointwise(
-    problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None
-) -> str:
+def _flat_body(steps: tuple[Step, ...], style: Style, number: int = 0, bad_mask: bool = False) -> list[str]:
+    """Return a kernel over all elements that does these steps, the first of which makes the value ``number + 1``."""
     i, m = style.index, style.mask
-    indices = {"same": i, "bias": f"{i} % c"}
-    values, last = _step_lines(problem.before, style, "x0", 0)
-    body = [
+    values, last = _step_lines(steps, style, "x0", number)
+    return [
         f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
         f"{m} = {i} < n - 1" if bad_mask else f"{m} = {i} < n",
         f"x0 = tl.load(x + {i}, mask={m})",
-        *_operand_loads(problem.steps, indices, m),
+        *_operand_loads(steps, {"same": i, "bias": f"{i} % c"}, m),
         *values,
         f"tl.store({style.out} + {i}, {last}, mask={m})",
     ]
+
+
+def _write_pointwise(
+    problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None
+) -> str:
+    body = _flat_body(problem.before, style, bad_mask=bad_mask)
     has_bias = any(role == "bias" for _, role in problem.operands)
     pointers = ["x"] + [name for name, _ in problem.operands]
     host = [
@@ -157,7 +161,7 @@ def _write_row(problem: TeacherProblem, style: Style, bad_mask: bool = False, ar
     number = len(problem.before) + 1
     middle = []
     for line in core.triton:
-        right = line.split(" = ", 1)[1].format(v=value, m=m, n="n")
+        right = line.format(v=value, n="n")
         value = f"{style.value}{number}"
         middle.append(f"{value} = {right}")
     after, value = _step_lines(problem.after, style, value, number)
@@ -229,9 +233,9 @@ def _cut(problem: TeacherProblem) -> tuple[int, TeacherProblem] | None:
     problem of their own; None where there is no such place."""
     if problem.kind == "pointwise" and len(problem.before) >= 3:
         kept = len(problem.before) // 2
-        return kept, problem.with_steps(before=problem.before[kept:])
+        return kept, replace(problem, before=problem.before[kept:])
     if problem.kind == "row" and problem.before:
-        return len(problem.before), problem.with_steps(before=())
+        return len(problem.before), replace(problem, before=())
     if problem.kind != "pointwise" and not problem.reduces and len(problem.after) >= 2:
         rest = replace(problem, kind="pointwise", core=None, before=problem.after, after=())
         return len(problem.before) + 1, rest
@@ -256,16 +260,7 @@ def _write_lazy(problem: TeacherProblem, style: Style, rng: random.Random) -> st
     torch_lines = statements(problem)
     total = len(torch_lines)
     source = f"v{total - 1}" if at_end and total > 1 else "x"
-    i, m = style.index, style.mask
-    values, last = _step_lines((step,), style, "x0", total - 1 if at_end else 0)
-    body = [
-        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
-        f"{m} = {i} < n",
-        f"x0 = tl.load(x + {i}, mask={m})",
-        *_operand_loads((step,), {"same": i, "bias": f"{i} % c"}, m),
-        *values,
-        f"tl.store({style.out} + {i}, {last}, mask={m})",
-    ]
+    body = _flat_body((step,), style, total - 1 if at_end else 0)
     operands = [step.operand] if step.operand else []
     has_bias = step.rule.operand == "bias"
     out = style.out if at_end else "v1"
@@ -281,13 +276,6 @@ def _write_lazy(problem: TeacherProblem, style: Style, rng: random.Random) -> st
 
 def _write_stale(problem: TeacherProblem, style: Style) -> str:
     """The hack that naive timing rewards: compute once in PyTorch, then copy the stored result with a kernel."""
-    i, m = style.index, style.mask
-    body = [
-        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
-        f"{m} = {i} < n",
-        f"x0 = tl.load(x + {i}, mask={m})",
-        f"tl.store({style.out} + {i}, x0, mask={m})",
-    ]
     lines = statements(problem)
     host = [
         "if self.kept is None:",
@@ -298,7 +286,7 @@ def _write_stale(problem: TeacherProblem, style: Style) -> str:
         _flat_launch(style, ["self.kept"], style.out, style.out, False),
         f"return {style.out}",
     ]
-    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, problem, host)
+    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], _flat_body((), style), problem, host)
     return source.replace("    def forward(", "    kept = None\n    def forward(")
 
 
@@ -338,9 +326,8 @@ def _mistaken(problem: TeacherProblem, rng: random.Random) -> TeacherProblem:
         assert problem.core is not None
         others = [name for name, rule in CORES.items() if rule.triton and name != problem.core]
         return replace(problem, core=rng.choice([name for name in others if CORES[name].reduces == problem.reduces]))
-    early = at < len(problem.before)
-    steps = list(problem.before if early else problem.after)
-    at -= 0 if early else len(problem.before)
+    name, at = problem.part(at)
+    steps = list(getattr(problem, name))
     way = rng.choice(("left out", "misread", "exchanged"))
     if way == "exchanged" and at + 1 < len(steps):
         steps[at : at + 2] = steps[at + 1], steps[at]
@@ -350,7 +337,7 @@ def _mistaken(problem: TeacherProblem, rng: random.Random) -> TeacherProblem:
         steps[at] = Step(op, rng.choice(STEPS[op].constants or (None,)), old.operand)
     else:
         del steps[at]
-    return problem.with_steps(**{"before" if early else "after": tuple(steps)})
+    return problem.with_part(name, tuple(steps))
 
 
 def _break_compile(source: str, style: Style, rng: random.Random) -> str:
