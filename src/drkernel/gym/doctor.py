@@ -64,47 +64,41 @@ def examine(*, sessions: bool = True) -> list[MachineFact]:
     return checks
 
 
+def _fact(name: str, good: bool, detail: str, needed: str = "", bad: Level = "limited") -> MachineFact:
+    """A fact that is as wanted, or else what does not work without it."""
+    return MachineFact(name=name, level="ok" if good else bad, detail=detail, needed_for="" if good else needed)
+
+
 def _python() -> MachineFact:
     good = sys.version_info >= (3, 11) and sys.platform == "linux"
     detail = f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}"
-    return MachineFact(
-        name="python",
-        level="ok" if good else "missing",
-        detail=detail,
-        needed_for="" if good else "Linux, Python 3.11+",
-    )
+    return _fact("python", good, detail, "Linux, Python 3.11+", "missing")
 
 
 def _package(name: str, wanted: str) -> MachineFact:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        return MachineFact(
-            name=name, level="missing", detail=str(error), needed_for=f"everything: pip install {name}{wanted}"
-        )
-    return MachineFact(name=name, level="ok", detail=str(getattr(module, "__version__", "unknown version")))
+        return _fact(name, False, str(error), f"everything: pip install {name}{wanted}", "missing")
+    return _fact(name, True, str(getattr(module, "__version__", "unknown version")))
 
 
 def _cpu() -> MachineFact:
     cores = len(os.sched_getaffinity(0))
-    level: Level = "ok" if cores >= 2 else "limited"
-    needed = "" if cores >= 2 else "more cores grade more candidates at once"
-    return MachineFact(name="cpu", level=level, detail=f"{cores} cores usable", needed_for=needed)
+    return _fact("cpu", cores >= 2, f"{cores} cores usable", "more cores grade more candidates at once")
 
 
 def _memory() -> MachineFact:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    level: Level = "ok" if total >= 6 << 30 else "limited"
-    needed = "" if level == "ok" else "the quickstart needs about 6 GiB"
-    return MachineFact(name="memory", level=level, detail=f"{total / 2**30:.1f} GiB", needed_for=needed)
+    return _fact("memory", total >= 6 << 30, f"{total / 2**30:.1f} GiB", "the quickstart needs about 6 GiB")
 
 
 def _gpu() -> MachineFact:
     why = "measured times; without one, times are modelled by the simulator (sim:h200)"
     if not torch.cuda.is_available():
-        return MachineFact(name="gpu", level="limited", detail="no CUDA device visible to torch", needed_for=why)
+        return _fact("gpu", False, "no CUDA device visible to torch", why)
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return MachineFact(name="gpu", level="ok", detail=", ".join(names))
+    return _fact("gpu", True, ", ".join(names))
 
 
 def _grading() -> list[MachineFact]:
@@ -114,28 +108,19 @@ def _grading() -> list[MachineFact]:
     with SessionFactory() as factory:
         verdict = _verdict(EvalSettings(deadline_s=60), factory, _DOUBLE, _TRITON)
     trouble = verdict.error.message if verdict.error else (verdict.correctness and verdict.correctness.message) or ""
-    checks = [
-        MachineFact(
-            name="grading",
-            level="ok" if verdict.is_correct else "missing",
-            detail=f"a Triton kernel on {verdict.device}: {verdict.status} ({verdict.seconds:.2f} s) {trouble}".strip(),
-            needed_for="" if verdict.is_correct else "every evaluation",
-        )
+    said = f"a Triton kernel on {verdict.device}: {verdict.status} ({verdict.seconds:.2f} s) {trouble}".strip()
+    layers, absent = verdict.sandbox.layers, verdict.sandbox.missing
+    return [
+        _fact("grading", verdict.is_correct, said, "every evaluation", "missing"),
+        *(_fact(f"sandbox: {layer}", True, "active") for layer in layers),
+        *(_fact(f"sandbox: {layer}", False, why, "isolation of hostile candidates") for layer, why in absent.items()),
     ]
-    checks += [MachineFact(name=f"sandbox: {layer}", level="ok", detail="active") for layer in verdict.sandbox.layers]
-    checks += [
-        MachineFact(name=f"sandbox: {layer}", level="limited", detail=why, needed_for="isolation of hostile candidates")
-        for layer, why in verdict.sandbox.missing.items()
-    ]
-    return checks
 
 
 def _extra(name: str, modules: tuple[str, ...]) -> MachineFact:
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
-    if not absent:
-        return MachineFact(name=f"extra: {name}", level="ok", detail=", ".join(modules))
-    needed = f"`drkernel` {name}: pip install 'drkernel[{name}]'"
-    return MachineFact(name=f"extra: {name}", level="limited", detail=f"without {', '.join(absent)}", needed_for=needed)
+    found = f"without {', '.join(absent)}" if absent else ", ".join(modules)
+    return _fact(f"extra: {name}", not absent, found, f"`drkernel` {name}: pip install 'drkernel[{name}]'")
 
 
 OUTPUTS = (4 << 10, 1 << 20, 64 << 20, 1 << 30)
