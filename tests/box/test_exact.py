@@ -3,6 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named, grade
+from corpus_sources import module
 from drkernel.task import Task
 from gym_harness import SETTINGS
 
@@ -202,18 +203,7 @@ def test_an_approximation_of_a_function_is_not_condemned(gym):
     assert verdict.exactness is None or verdict.exactness.outcome == "open"
 
 
-HALVED = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x, half):
-        return x * half * 2
-
-
-def get_inputs():
-    return [torch.randn(256, 128), torch.full((256, 128), 0.5)]
-"""
+HALVED = module("x * half * 2", {"x": "torch.randn(256, 128)", "half": "torch.full((256, 128), 0.5)"})
 HALVED_BY_TABLE = """
 import torch
 import triton
@@ -251,18 +241,7 @@ def test_what_is_the_same_in_every_draw_is_a_constant_in_earlier_calls_too(gym):
     assert gym.grade(task, HALVED_BY_TABLE).exactness.outcome == "proved"
 
 
-LONG_ROWS = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x / (1.0 + x.square().mean(1, keepdim=True)) + 1e-11 * x
-
-
-def get_inputs():
-    return [torch.randn(2, 20480)]
-"""
+LONG_ROWS = module("x / (1.0 + x.square().mean(1, keepdim=True)) + 1e-11 * x", {"x": "torch.randn(2, 20480)"})
 IN_WHOLE_BLOCKS = """
 import torch
 import triton

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from corpus_sources import module
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import SimulatedSession
@@ -24,17 +25,7 @@ from drkernel.sim.wire.frames import bytes_of, describe, receive, tensor_of
 from drkernel.task import Task
 from gym_harness import grade
 
-IDENTITY = """
-import torch
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.rand(3))
-    def forward(self, x):
-        return x
-def get_inputs():
-    return [torch.randn(4, 5)]
-"""
+IDENTITY = module("x", {"x": "torch.randn(4, 5)"}, layers={"scale": "torch.nn.Parameter(torch.rand(3))"})
 GROWTH = 400 << 20
 """bytes that a campaign may add to the process: torch's own, and messages up to their limits"""
 

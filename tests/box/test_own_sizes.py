@@ -3,21 +3,14 @@
 import pytest
 
 from corpus_grading import entry_named, task_named
+from corpus_sources import module
 from drkernel.sim.gpu.kernel_text import essence
 from drkernel.task import Task
 from drkernel.tasks.builtin import builtin_task
 
 TERMS = {"checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
 HONEST = entry_named("sizes_whole_row").source
-GATHER = """
-import torch
-ROWS = 1 << 16
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x[x[:, 0] > -100.0] * 2.0
-def get_inputs():
-    return [torch.randn(ROWS, 64)]
-"""
+GATHER = module("x[x[:, 0] > -100.0] * 2.0", {"x": "torch.randn(ROWS, 64)"}, constants=["ROWS = 1 << 16"])
 GATHERING = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -31,20 +24,13 @@ class ModelNew(torch.nn.Module):
         double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
         return out
 """
-WIDE = """
-import torch
-WIDTH = 32768
-class Model(torch.nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.linear = torch.nn.Linear(width, width)
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-def get_inputs():
-    return [torch.randn(64, WIDTH)]
-def get_init_inputs():
-    return [WIDTH]
-"""
+WIDE = module(
+    "torch.relu(self.linear(x))",
+    {"x": "torch.randn(64, WIDTH)"},
+    constants=["WIDTH = 32768"],
+    init={"width": "WIDTH"},
+    layers={"linear": "torch.nn.Linear(width, width)"},
+)
 WIDE_NEW = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -121,17 +107,7 @@ def test_and_another_where_it_does_something_else(old, new):
     assert essence(TTIR.replace(old, new)) != essence(TTIR)
 
 
-FIXED_INSIDE = """
-import torch
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(256, 256)
-    def forward(self, x):
-        return self.linear(x)
-def get_inputs():
-    return [torch.randn(64, 256)]
-"""
+FIXED_INSIDE = module("self.linear(x)", {"x": "torch.randn(64, 256)"}, layers={"linear": "torch.nn.Linear(256, 256)"})
 
 
 def test_what_is_far_beyond_the_limits_is_refused_with_figures(gym):
@@ -142,15 +118,7 @@ def test_what_is_far_beyond_the_limits_is_refused_with_figures(gym):
     assert grade(gym, task, "class ModelNew: pass", checked_flops=1e4).status != "invalid_request"
 
 
-SQUARE = """
-import torch
-N = 1024
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.triu(x) * 2
-def get_inputs():
-    return [torch.randn(N, N)]
-"""
+SQUARE = module("torch.triu(x) * 2", {"x": "torch.randn(N, N)"}, constants=["N = 1024"])
 SQUARE_NEW = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -197,20 +165,13 @@ def test_square_matrices_may_be_taken_for_square(gym):
     assert wrong.status == "incorrect" and "x.shape[0]" in wrong.checked_at.changed
 
 
-RESIDUAL = """
-import torch
-WIDTH, FEATURES = 1024, 1024
-class Model(torch.nn.Module):
-    def __init__(self, width, features):
-        super().__init__()
-        self.linear = torch.nn.Linear(width, features)
-    def forward(self, x):
-        return self.linear(x).mean(1, keepdim=True) + x
-def get_inputs():
-    return [torch.rand(64, WIDTH)]
-def get_init_inputs():
-    return [WIDTH, FEATURES]
-"""
+RESIDUAL = module(
+    "self.linear(x).mean(1, keepdim=True) + x",
+    {"x": "torch.rand(64, WIDTH)"},
+    constants=["WIDTH, FEATURES = 1024, 1024"],
+    init={"width": "WIDTH", "features": "FEATURES"},
+    layers={"linear": "torch.nn.Linear(width, features)"},
+)
 RESIDUAL_NEW = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -237,15 +198,7 @@ def test_weights_of_equal_sides_may_be_taken_for_square(gym):
     assert verdict.is_correct and width == features
 
 
-ROWS = """
-import torch
-ROWS = 512
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, 1)
-def get_inputs():
-    return [torch.randn(ROWS, 384)]
-"""
+ROWS = module("torch.softmax(x, 1)", {"x": "torch.randn(ROWS, 384)"}, constants=["ROWS = 512"])
 ROWS_NEW = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -354,15 +307,9 @@ def test_blocks_excuse_nothing_else(gym, own, old, new, seconds):
     assert not verdict.is_correct or (verdict.speedup is None and not verdict.coverage)
 
 
-PRODUCT = """
-import torch
-ROWS = 4096
-class Model(torch.nn.Module):
-    def forward(self, a, b):
-        return torch.relu(a @ b)
-def get_inputs():
-    return [torch.randn(ROWS, 32), torch.randn(32, 256)]
-"""
+PRODUCT = module(
+    "torch.relu(a @ b)", {"a": "torch.randn(ROWS, 32)", "b": "torch.randn(32, 256)"}, constants=["ROWS = 4096"]
+)
 GROUPED = """
 import torch, triton, triton.language as tl
 @triton.jit

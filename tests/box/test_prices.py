@@ -3,6 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named, task_named
+from corpus_sources import module
 from drkernel.gym.feedback import feedback
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.task import Task
@@ -11,20 +12,11 @@ from drkernel.verdict import Verdict
 SOFTMAX = entry_named("softmax_plain").source
 ONE = "torch.linalg.matrix_exp(torch.zeros(1, 1, device=x.device))[0, 0]"
 """what is 1 and has no price"""
-CONVOLUTION = """
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(128, 128, 3, padding=1)
-
-    def forward(self, x):
-        return torch.relu(self.conv(x))
-
-def get_inputs():
-    return [torch.randn(2, 128, 16, 16)]
-"""
+CONVOLUTION = module(
+    "torch.relu(self.conv(x))",
+    {"x": "torch.randn(2, 128, 16, 16)"},
+    layers={"conv": "torch.nn.Conv2d(128, 128, 3, padding=1)"},
+)
 OWN_RELU = """
 import torch
 import triton

@@ -35,7 +35,7 @@ from typing import Any
 
 import yaml
 
-from corpus_sources import read_written, with_imports
+from corpus_sources import module, read_written, with_imports
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.gym.session.protocol import OpensSessions
@@ -166,13 +166,14 @@ def _labels(entry: Entry) -> list[tuple[str, str]]:
 def task_named(name: str) -> Task:
     """A task of the corpus: a row of ``tasks.yaml``, or a file whose first line may declare another precision than
     single."""
-    row = task_rows().get(name)
-    if row is None:
-        lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-        precision = lines.pop(0).removeprefix("# precision: ") if lines[0].startswith("# precision") else "fp32"
+    row = dict(task_rows().get(name, {}))
+    precision = row.pop("precision", "fp32")
+    if row:
+        reference = module(**row)
     else:
-        lines, precision = _module(**row).splitlines(), row.get("precision", "fp32")
-    reference = "\n".join(with_imports(lines)) + "\n"
+        lines = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        precision = lines.pop(0).removeprefix("# precision: ") if lines[0].startswith("# precision") else precision
+        reference = "\n".join(with_imports(lines)) + "\n"
     return Task(id=f"corpus/{name}", reference=reference, precision=precision)  # type: ignore[arg-type]
 
 
@@ -180,22 +181,6 @@ def task_named(name: str) -> Task:
 def task_rows() -> dict[str, dict[str, Any]]:
     """The rows of ``tasks.yaml``."""
     return dict(yaml.safe_load((ROOT / "tasks" / "tasks.yaml").read_text(encoding="utf-8")))
-
-
-def _module(
-    *, inputs: dict[str, str], forward: str | list[str], constants: Sequence[str] = (),
-    init: dict[str, str] | None = None, layers: dict[str, str] | None = None, precision: str = "fp32",
-) -> str:  # fmt: skip
-    """The source of a row, whose ``precision`` is no part of it."""
-    *lines, returned = [forward] if isinstance(forward, str) else forward
-    made = "".join(f"        self.{name} = {value}\n" for name, value in (layers or {}).items())
-    text = "".join(f"{line}\n" for line in constants) + "\n\n" * bool(constants) + "class Model(torch.nn.Module):\n"
-    if made:
-        text += f"    def __init__({', '.join(['self', *(init or {})])}):\n        super().__init__()\n{made}\n"
-    text += f"    def forward({', '.join(['self', *inputs])}):\n" + "".join(f"        {line}\n" for line in lines)
-    text += f"        return {returned}\n\n\ndef get_inputs():\n    return [{', '.join(inputs.values())}]\n"
-    given = "" if init is None else f"\n\ndef get_init_inputs():\n    return [{', '.join(init.values())}]\n"
-    return text + given
 
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:

@@ -92,6 +92,23 @@ def with_imports(lines: Sequence[str]) -> list[str]:
     return [*missing, *gap, *lines]
 
 
+def module(
+    forward: str | Sequence[str], inputs: dict[str, str], *, constants: Sequence[str] = (),
+    init: dict[str, str] | None = None, layers: dict[str, str] | None = None,
+) -> str:  # fmt: skip
+    """The source of a reference: lines of ``forward``, the last of which is returned, over ``inputs``, drawn as they
+    say. ``init``: parameters of the constructor, and what it is given; ``layers``: attributes that it makes."""
+    *lines, returned = [forward] if isinstance(forward, str) else forward
+    made = "".join(f"        self.{name} = {value}\n" for name, value in (layers or {}).items())
+    text = "".join(f"{line}\n" for line in constants) + "\n\n" * bool(constants) + "class Model(torch.nn.Module):\n"
+    if made:
+        text += f"    def __init__({', '.join(['self', *(init or {})])}):\n        super().__init__()\n{made}\n"
+    text += f"    def forward({', '.join(['self', *inputs])}):\n" + "".join(f"        {line}\n" for line in lines)
+    text += f"        return {returned}\n\n\ndef get_inputs():\n    return [{', '.join(inputs.values())}]"
+    given = "" if init is None else f"\n\n\ndef get_init_inputs():\n    return [{', '.join(init.values())}]"
+    return "\n".join(with_imports(f"{text}{given}".splitlines())) + "\n"
+
+
 def _base(path: Path, name: str, dependents: Sequence[str]) -> Path:
     folders = ["honest"] if path.parent.name == "honest" else ["honest", "cheats"]
     found = [base for folder in folders if (base := path.parents[1] / folder / f"{name}.py").exists()]

@@ -6,18 +6,9 @@ import json
 import pytest
 
 from commands import invoke
+from corpus_sources import module
 
-TASK = """import torch
-
-ROWS, COLS = 16384, 8192
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 0.5
-
-def get_inputs():
-    return [torch.randn(ROWS, COLS)]
-"""
+TASK = module("torch.relu(x) * 0.5", {"x": "torch.randn(ROWS, COLS)"}, constants=["ROWS, COLS = 16384, 8192"])
 ANSWER = """```python
 import torch
 import triton

@@ -2,6 +2,7 @@
 
 import pytest
 
+from corpus_sources import module
 from drkernel.tasks.axes import rewrite, size_literals
 from drkernel.tasks.cost import estimate
 from drkernel.tasks.errors import TaskError
@@ -81,21 +82,10 @@ def test_loading_errors_pass_through():
 
 
 def test_a_constructor_that_reads_values_is_built_for_real():
-    source = """
-import torch
-
-N = 64
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rates = [x.item() for x in torch.linspace(0, 1, 3)]
-        self.inner = torch.nn.Linear(N, N)
-
-    def forward(self, x):
-        return self.inner(x) * self.rates[1]
-
-def get_inputs():
-    return [torch.randn(N, N)]
-"""
+    source = module(
+        "self.inner(x) * self.rates[1]",
+        {"x": "torch.randn(N, N)"},
+        constants=["N = 64"],
+        layers={"rates": "[x.item() for x in torch.linspace(0, 1, 3)]", "inner": "torch.nn.Linear(N, N)"},
+    )
     assert estimate(load_reference(source)) == estimate(load_reference(source.replace("x.item()", "0.5")))

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from corpus_sources import module
 from drkernel.task import Task
 from drkernel.tasks import inputs
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
@@ -93,15 +94,7 @@ def test_widened_inputs_take_both_signs(variant, seed):
         assert varied.min() < 0 < varied.max()
 
 
-SOURCE = """import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return {body}
-def get_inputs():
-    return [torch.rand(16, 32)]
-def get_init_inputs():
-    return []
-"""
+SOURCE = module("{body}", {"x": "torch.rand(16, 32)"}, init={})
 
 
 @pytest.mark.parametrize(
@@ -280,16 +273,7 @@ def test_constant_parameters_and_statistics_are_drawn_anew_others_are_not():
 
 
 def test_training_state_does_not_leak_between_calls():
-    source = """import torch
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(8)
-    def forward(self, x):
-        return self.norm(x)
-def get_inputs():
-    return [torch.randn(16, 8)]
-"""
+    source = module("self.norm(x)", {"x": "torch.randn(16, 8)"}, layers={"norm": "torch.nn.BatchNorm1d(8)"})
     instance = load_problem(Task(id="t", reference=source), None).instance(0)
     state = {name: tensor.clone() for name, tensor in instance.state_dict().items()}
     instance.draw_call(1)
