@@ -79,10 +79,10 @@ def check(call: TracedCall, spec: GPUSpec) -> str | None:
     cost = operator_cost(call.name, call.inputs, call.outputs, call.args, spec, L2State(spec))
     if cost.unpriced:
         return f"{call.name} has no price: {cost.unpriced}"
-    if not math.isfinite(cost.seconds):
-        return f"{call.name} takes {cost.seconds}"
+    if not math.isfinite(cost.seconds) or not 0 <= cost.roofline <= 1:
+        return f"{call.name} takes {cost.seconds} s, {cost.roofline} of its roofline"
     reads, writes = least_traffic(call)
-    limits = {"reads and writes": (reads + writes) / spec.hbm_bandwidth}
+    limits = {"reads and writes": (reads + writes) / spec.hbm_bandwidth, "kernels": spec.kernel_min}
     operations = least_operations(call)
     if operations is not None:
         limits["operations"] = operations[1] / spec.peak[operations[0]]
