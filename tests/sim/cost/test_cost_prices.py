@@ -87,14 +87,21 @@ def test_an_operator_without_a_price_is_named_and_costs_a_pass_at_least() -> Non
 def test_views_are_free_by_the_storage_that_they_share_and_copies_under_a_view_s_name_are_not() -> None:
     engine = device()
     x = handle(engine, 1024, 1024)
-    for name, args in (("t.default", [x]), ("expand.default", [x, [4, 1024, 1024]]), ("t_.default", [x])):
+    views = (
+        ("t.default", [x]),
+        ("expand.default", [x, [4, 1024, 1024]]),
+        ("split.Tensor", [x, 8]),
+        ("t_.default", [x]),
+    )
+    for name, args in views:
         engine.op(name, args, {})
-    assert engine.profile().rows == ()
+    assert engine.profile().rows == () and not engine.counters.operators
     transposed = Ref(engine.op("expand.default", [x, [4, 1024, 1024]], {}).handle)
     with pytest.raises(UnsupportedOp):  # a copy under a view's name would be a composite operator's doing
         engine.op("reshape.default", [transposed, [-1]], {})
     engine.op("clone.default", [transposed], {})
-    assert [row.name for row in engine.profile().rows] == ["aten.clone"]
+    engine.op("_to_copy.default", [x], {"dtype": torch.float16})
+    assert engine.counters.operators == {"aten.clone": 1, "aten._to_copy": 1} and len(engine.profile().rows) == 2
 
 
 def test_keywords_and_positions_have_one_price() -> None:

@@ -51,34 +51,6 @@ def test_a_call_has_one_form_however_its_arguments_are_given() -> None:
         rule_of("empty.memory_format").normal([[3]], {"device": "meta"})
 
 
-def test_the_price_does_not_depend_on_how_arguments_are_given() -> None:
-    def seconds(args: list[Any], kwargs: dict[str, Any]) -> float:
-        engine = DeviceEngine(get_spec("h200"))
-        x = put(engine, torch.rand(512, 512))
-        engine.reset_counters()
-        engine.op("cumsum.default", [x, *args], kwargs)
-        return engine.profile().elapsed_seconds
-
-    assert seconds([0], {}) == seconds([], {"dim": 0})
-
-
-def test_only_shared_memory_is_free(engine: DeviceEngine) -> None:
-    x = put(engine, torch.rand(64, 64))
-    engine.reset_counters()
-    for name, args in (
-        ("view.default", [x, [4096]]),
-        ("t.default", [x]),
-        ("split.Tensor", [x, 8]),
-        ("t_.default", [x]),
-    ):
-        engine.op(name, args, {})
-    assert not engine.counters.operators and engine.accounts.timeline.device_seconds == 0
-    engine.op("clone.default", [x], {})
-    engine.op("_to_copy.default", [x], {"dtype": torch.float16})
-    assert engine.counters.operators == {"aten.clone": 1, "aten._to_copy": 1}
-    assert engine.accounts.timeline.device_seconds > 0
-
-
 def test_no_tensor_reaches_beyond_its_storage(engine: DeviceEngine) -> None:
     x = put(engine, torch.rand(8))
     for name, size, stride in (
