@@ -267,10 +267,8 @@ FAINT_STEPS = {
 
 def with_last(problem: TeacherProblem, op: str) -> TeacherProblem:
     """The problem with one more input ``t`` and a step on it: the last one before a core that reduces, else of all."""
-    step = (Step(op, operand="t"),)
-    if problem.reduces or problem.kind == "pointwise":
-        return problem.with_steps(before=problem.before + step)
-    return problem.with_steps(after=problem.after + step)
+    name = "before" if problem.reduces or problem.kind == "pointwise" else "after"
+    return problem.with_part(name, (*getattr(problem, name), Step(op, operand="t")))
 
 
 class Plan(NamedTuple):
@@ -285,11 +283,10 @@ def written(problem: TeacherProblem, style: Style, depth: Depth) -> str:
     """An answer of that depth, or with that flaw."""
     if depth != "dropped":
         return write_answer(problem, style, depth, random.Random(0))
-    cut = (
-        tuple(replace(s, op=s.op.replace("faint", "dropped")) for s in steps)
-        for steps in (problem.before, problem.after)
-    )
-    return write_answer(problem.with_steps(*cut), style, None)
+    for name in ("before", "after"):
+        steps = (replace(s, op=s.op.replace("faint", "dropped")) for s in getattr(problem, name))
+        problem = problem.with_part(name, tuple(steps))
+    return write_answer(problem, style, None)
 
 
 def in_block(problem: TeacherProblem, depth: Depth) -> str:
