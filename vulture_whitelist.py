@@ -65,5 +65,5 @@ SkyRLKernelEnv  # by its path, in skyrl_gym.register
 _.speed_rewards_B, _.speed_reward
 # sent by KernelGYM's clients, checked and otherwise ignored
 _.toolkit, _.backend_adapter
-# a stream's and a tensor's, as PyTorch has them
-_.device_type, _.apply_
+# a stream's, a generator's and a tensor's, as PyTorch has them
+_.device_type, _.clone_state, _.graphsafe_get_state, _.graphsafe_set_state, _.apply_

@@ -7,10 +7,14 @@ cuDNN, fused attention), are intercepted before they are decomposed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
+import torch._VF
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -40,6 +44,33 @@ class TracedCall:
     free: bool
 
 
+class PatchedCalls(LibraryCalls):
+    """A context in which torch's own functions pass library calls on, as meta tensors have no key to do it by."""
+
+    attention_dropout = True
+
+    def __enter__(self) -> None:
+        owners = {"dropout": torch._VF, "scaled_dot_product_attention": torch.nn.functional}
+        named = {
+            name.partition(".")[0]: (owners.get(name, torch._VF), stand_in)
+            for name, stand_in in self.stand_ins().items()
+            if name in owners or name.partition(".")[0] in RECURRENT
+        }
+        named["rms_norm"] = (torch.nn.functional, partial(self._if_ours, self._rms_norm))
+        self._patches = ExitStack()
+        for name, (owner, stand_in) in named.items():
+            call = partial(self._call, getattr(owner, name), stand_in)
+            self._patches.enter_context(patch.object(owner, name, call))
+
+    def __exit__(self, *error: Any) -> None:
+        self._patches.close()
+
+    @staticmethod
+    def _call(original: Callable[..., Any], stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = stand_in(*args, **kwargs)
+        return original(*args, **kwargs) if result is NotImplemented else result
+
+
 class OperatorTracer(TorchDispatchMode):
     """A context manager that passes every ATen operator under it to ``sink``; for meta and CPU tensors."""
 
@@ -47,9 +78,7 @@ class OperatorTracer(TorchDispatchMode):
         super().__init__()
         self.sink = sink
         self._refs: dict[int, StorageWeakRef] = {}  # holding them keeps a storage's identity from being reused
-        self._library = LibraryCalls(
-            lambda tensor: tensor.device.type == "meta", self._library_call, attention_dropout=True
-        )
+        self._library = PatchedCalls(lambda tensor: tensor.device.type == "meta", self._library_call)
         self._suspended = False
 
     def __enter__(self) -> OperatorTracer:

@@ -535,3 +535,66 @@ def test_sources_in_cuda_are_refused_by_name() -> None:
             add(torch.ones(2, device="cuda"), torch.ones(2, device="cuda"))
         with pytest.raises(UnsupportedOp, match="_compile_kernel"):
             torch.cuda._compile_kernel("", "name")
+
+
+# ---- what PyTorch's own tests found
+
+
+def test_a_view_knows_the_whole_of_its_storage() -> None:
+    with sim.device("h100"):
+        x = torch.arange(10.0, device="cuda")
+        assert (
+            x[2:5].untyped_storage().nbytes() == 40
+            and x[1:3].untyped_storage().tolist() == x.untyped_storage().tolist()
+        )
+        x.resize_(5)
+        assert x.shape == (5,) and x.untyped_storage().nbytes() == 40
+
+
+def test_a_generators_state_goes_to_another_one() -> None:
+    with sim.device("h100"):
+        one, other = (torch.Generator("cuda").manual_seed(seed) for seed in (3, 4))
+        torch.rand(3, generator=one, device="cuda")
+        other.set_state(one.get_state())
+        third, alias = one.clone_state(), one.graphsafe_get_state()
+        drawn = [torch.rand(3, generator=g, device="cuda") for g in (one, other, third)]
+        assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+        assert alias.get_state().tolist() == one.get_state().tolist() != torch.Generator("cuda").get_state().tolist()
+
+
+def test_streams_are_torchs_and_a_block() -> None:
+    with sim.device("h100"):
+        stream = torch.cuda.Stream()
+        assert isinstance(stream, torch.Stream) and isinstance(torch.cuda.Event(), torch.Event)
+        with stream as entered, torch.Stream("cuda") as inner:
+            assert entered is stream and torch.cuda.current_stream() == inner
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_the_device_sleeps_as_long_as_it_is_asked_to() -> None:
+    with sim.device("h100") as dev:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        torch.cuda._sleep(10**7)
+        end.record()
+        assert start.elapsed_time(end) == pytest.approx(1e10 / dev.spec.boost_clock_hz, rel=0.01)
+
+
+def test_what_torch_cuda_lacks_is_refused_by_name() -> None:
+    with sim.device("h100"):
+        for refused, name in (
+            (torch.cuda.host_memory_stats, "_cuda_hostMemoryStats"),
+            (torch.cuda.tunable.enable, "_cuda_tunableop_enable"),
+            (lambda: torch.cuda.Event().ipc_handle(), r"Event\.ipc_handle"),
+            (lambda: torch.cuda.CUDAGraph().debug_dump("x"), r"CUDAGraph\.debug_dump"),
+        ):
+            with pytest.raises(UnsupportedOp, match=name):
+                refused()
+        assert not hasattr(torch.cuda.Event(), "anything") and torch.cuda.graphs.CUDAGraph is torch.cuda.CUDAGraph
+        with pytest.raises(torch.cuda.CudaError, match="out of memory"):
+            torch.cuda.check_error(2)
+        with pytest.raises(ValueError, match="Invalid fraction"):
+            torch.cuda.set_per_process_memory_fraction(2.0)
+        with pytest.warns(UserWarning, match="CUDA Graph is empty"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
+    assert not hasattr(torch._C, "_cuda_hostMemoryStats") and not torch.cuda.is_available()

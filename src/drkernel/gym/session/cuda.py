@@ -238,7 +238,7 @@ class CudaSession(JobSession):
         if isinstance(value, Plain):
             return value.value
         if isinstance(value, int) and not isinstance(value, bool) and value in self._handles:
-            return Granted(TensorSpec(value, (), (), 0, torch.float32, 0))
+            return Granted(TensorSpec(value, (), (), 0, torch.float32, 0, 0))
         return value
 
     def _result(self, answer: Any, elements: bytearray, arguments: list[Any], seconds: float) -> CallResult:

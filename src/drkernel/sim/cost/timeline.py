@@ -69,6 +69,10 @@ class Timeline:
         """Add host time without device work: an operator that only makes a view, unless ``seconds`` is given."""
         self.host += self.spec.host_op_overhead if seconds is None else seconds
 
+    def sleep(self, cycles: int) -> None:
+        """Keep the device busy, as ``torch.cuda._sleep`` does so that launches queue up behind."""
+        self.add("library", "sleep", CostEstimate(cycles / self.spec.boost_clock_hz, bound="latency"))
+
     def add(self, owner: Owner, name: str, cost: CostEstimate) -> float:
         """Enqueue one operator or launch; returns the clock at which it ends on the device."""
         overhead = self.spec.kernel_launch_overhead if owner == "custom" else self.spec.launch_overhead

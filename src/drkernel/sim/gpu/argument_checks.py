@@ -220,18 +220,15 @@ def _segments_backward(args: Sequence[Any], options: dict[str, Any]) -> None:
 
 
 _aten = torch.ops.aten
+_RESAMPLINGS = names(
+    """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d
+    upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+    """
+)
 GRADIENTS: dict[str, Check] = {
-    **dict.fromkeys(names("_upsample_bilinear2d_aa _upsample_bicubic2d_aa"), _resampling),
-    **dict.fromkeys(
-        names(
-            """
-            upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
-            upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
-            _upsample_nearest_exact3d
-            """
-        ),
-        _resampling,
-    ),
+    **dict.fromkeys(_RESAMPLINGS, _resampling),
     **{f"reflection_pad{n}d_backward": _padding(n, True) for n in (1, 2, 3)},
     **{f"replication_pad{n}d_backward": _padding(n, False) for n in (1, 2, 3)},
     "avg_pool2d_backward": _pooling(_aten.avg_pool2d.default, 2, 6),
@@ -243,16 +240,7 @@ GRADIENTS: dict[str, Check] = {
     "adaptive_max_pool2d_backward": _adaptive(2),
     "adaptive_max_pool3d_backward": _adaptive(3),
     **{f"fractional_max_pool{n}d_backward": _fractional(n) for n in (2, 3)},
-    **{
-        f"{name}_backward": _upsampling(int(re.sub(r"\D", "", name)))
-        for name in names(
-            """
-            upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
-            upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
-            _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
-            """
-        )
-    },
+    **{f"{name}_backward": _upsampling(int(re.sub(r"\D", "", name))) for name in _RESAMPLINGS},
     **dict.fromkeys(names("grid_sampler_2d_backward grid_sampler_3d_backward"), _gradient_grid),
     **{f"{name}_backward_data": lambda args, _: same_shape(*args[:2]) for name in ("_softmax", "_log_softmax")},
     "embedding_dense_backward": _rows,

@@ -448,10 +448,12 @@ class DeviceEngine:
             "device_seconds": lambda: self.accounts.timeline.device_seconds,
             "synchronize": self._synchronize,
             "flush": self.accounts.flush,
-            "reset_peak": self._reset_peak,
+            "reset_peak": lambda: setattr(self.heap, "peak_bytes", self.heap.used_bytes),
             "contents_bytes": lambda: self.heap.contents_bytes,
+            "sleep": lambda: self.accounts.timeline.sleep(int(number)),
         }
-        if what not in facts:
+        what, _, number = what.partition(" ")
+        if what not in facts or number.isdecimal() != (what == "sleep"):
             raise ProtocolError(f"no device fact named {what!r}")
         value = facts[what]()
         if what.endswith("_seconds") or what in ("used_bytes", "peak_bytes"):  # data may have decided these
@@ -461,9 +463,6 @@ class DeviceEngine:
     def _synchronize(self) -> None:
         self._refuse_after_fault()
         self.accounts.synchronize()
-
-    def _reset_peak(self) -> None:
-        self.heap.peak_bytes = self.heap.used_bytes
 
     def _refuse_after_fault(self) -> None:
         if self.fault is not None:

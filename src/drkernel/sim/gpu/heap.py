@@ -294,7 +294,8 @@ class DeviceHeap:
         """The form of a tensor over the storage at ``base``."""
         offset = int(tensor.storage_offset())
         address = tensor.data_ptr() if self.has_data else base + offset * tensor.dtype.itemsize
-        return TensorSpec(handle, tuple(tensor.shape), tensor.stride(), offset, tensor.dtype, address)
+        place = offset, tensor.dtype, address, tensor.untyped_storage().nbytes()
+        return TensorSpec(handle, tuple(tensor.shape), tensor.stride(), *place)
 
     def _retain(self, held: Held, initialized: bool) -> None:
         if held.nbytes == 0:

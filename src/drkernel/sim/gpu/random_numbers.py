@@ -20,6 +20,7 @@ OFFSET_STEP = 4
 STATES_KEPT = 256
 """states that the host was given, the latest ones"""
 _MIX = 0x9E3779B97F4A7C15
+Told = Recent[tuple[int, int], torch.Tensor]
 
 
 class _Sequence:
@@ -56,10 +57,11 @@ class _Draw:
 class _Counting:
     """A generator whose state is, as on CUDA, a seed and an offset that each drawing call moves on."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Told) -> None:
+        """``told``: states that the host was given of any generator, which may go to another one."""
         self.sequence = _Sequence(torch._C.Generator("cpu"))
         self.seed, self.offset = self.torch.initial_seed(), 0  # torch's constant, as on CUDA
-        self._told: Recent[tuple[int, int], torch.Tensor] = Recent(STATES_KEPT)
+        self._told: tuple[Told, Told] = Recent(STATES_KEPT), told
 
     @property
     def torch(self) -> torch.Generator:
@@ -74,16 +76,17 @@ class _Counting:
     def read(self) -> bytes:
         """Seed and offset, which lead back to here."""
         self.sequence.catch_up()
-        self._told[self.seed, self.offset] = self.torch.get_state()
+        for told in self._told:
+            told[self.seed, self.offset] = self.torch.get_state()
         return struct.pack("<QQ", self.seed, self.offset)
 
     def move(self, seed: int, offset: int) -> None:
         """Restore a state that was read; a made-up state leads to the same sequence every time."""
         self.seed, self.offset = seed % (1 << 64), offset
         self.sequence = _Sequence(torch._C.Generator("cpu"))
-        known = self._told.get((self.seed, offset))
-        if known is not None:
-            self.torch.set_state(known)
+        known = [found for told in self._told if (found := told.get((self.seed, offset))) is not None]
+        if known:
+            self.torch.set_state(known[0])
         else:
             self.torch.manual_seed(self.seed if offset == 0 else (self.seed + offset * _MIX) % (1 << 63))
 
@@ -93,6 +96,7 @@ class DeviceRandom:
 
     def __init__(self) -> None:
         self._generators: dict[int, _Counting] = {}
+        self._told: Told = Recent(STATES_KEPT)
 
     def generator(self, number: int) -> torch.Generator:
         """The generator of that number, made when first asked for. Raises :class:`ProtocolError` beyond the limit."""
@@ -103,12 +107,8 @@ class DeviceRandom:
         if found is None:
             if len(self._generators) >= MAX_GENERATORS or number < 0:
                 raise ProtocolError(f"no generator with number {number}: at most {MAX_GENERATORS} may be in use")
-            self._generators[number] = found = _Counting()
+            self._generators[number] = found = _Counting(self._told)
         return found
-
-    def seed(self, seed: int) -> None:
-        """Seed the default generator."""
-        self.command(0, seed, None)
 
     def command(self, number: int, seed: int | None, state: str | None) -> dict[str, Any]:
         """Seed a generator or set its state; without either, returns its seed and its state in hexadecimal."""

@@ -9,6 +9,7 @@ library of an older driver: ``pynvml`` raises ``NVMLError_FunctionNotFound``, wh
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import functools
 import itertools
@@ -151,7 +152,7 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
     query = link.channel.query
     numbers = itertools.count(1)
 
-    class Event:
+    class Event(loading.Partial):
         """A CUDA event: ``elapsed_time`` is modelled milliseconds."""
 
         def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
@@ -176,13 +177,13 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
                 raise RuntimeError("Both events must be recorded before calculating elapsed time.")
             return (end._seconds - self._seconds) * 1e3
 
-    class Stream:
+    class Stream(loading.Partial):
         """A CUDA stream. It has an identity but orders nothing: the device runs all work as one queue."""
 
         device, device_index, device_type = CUDA, 0, 1
 
         def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any):
-            self.priority = priority
+            self.priority, self._before = priority, list[Any]()
             self.cuda_stream = self.stream_id = next(numbers) if stream_id is None else stream_id
 
         def __eq__(self, other: object) -> bool:
@@ -204,7 +205,15 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
             return True
 
         def is_capturing(self) -> bool:
-            return False
+            return torch.cuda.is_current_stream_capturing()
+
+        def __enter__(self) -> Any:
+            self._before.append(torch.cuda.current_stream())
+            torch.cuda.set_stream(self)  # type: ignore[arg-type]
+            return self
+
+        def __exit__(self, *error: Any) -> None:
+            torch.cuda.set_stream(self._before.pop())
 
         def record_event(self, event: Any = None) -> Any:
             event = event or Event(enable_timing=True)
@@ -233,7 +242,6 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
     return {
         "is_available": lambda: True,
         "_initialized": True,
-        "_cudart": _RUNTIME,
         "init": lambda: None,
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
@@ -245,12 +253,9 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
         "get_arch_list": lambda: [f"sm_{spec.arch}" if isinstance(spec.arch, int) else spec.arch],
         "is_bf16_supported": lambda including_emulation=True: True,
         "can_device_access_peer": lambda device, peer: False,
-        "empty_cache": lambda: None,
-        "ipc_collect": lambda: None,
         "is_current_stream_capturing": lambda: False,
         "MemPool": lambda *_, **__: SimpleNamespace(id=(0, 1), use_count=lambda: 1, snapshot=list),
         "use_mem_pool": lambda pool, device=None: nullcontext(),
-        "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "_exchange_device": lambda device: is_cuda(device) and 0,
         "_maybe_exchange_device": lambda device: is_cuda(device) and 0,
         # classes, as annotations may name them
@@ -261,12 +266,18 @@ def device_facts(spec: GPUSpec) -> dict[str, Any]:
 
 _MARKS = SimpleNamespace(**dict.fromkeys(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), lambda *_: 0))
 """what ``torch.cuda.nvtx`` calls: marks for a profiler, of which there is none"""
-_RUNTIME = SimpleNamespace(
-    cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda code: "no error",
-    cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0, cudaHostRegister=lambda *_: 0,
-    cudaHostUnregister=lambda _: 0, cudaMemGetInfo=lambda device=0: torch.cuda.mem_get_info(),
-)  # fmt: skip
-"""``torch.cuda.cudart()``: the part of CUDA's runtime that PyTorch hands to Python; 0 is success"""
+_ERRORS_OF_CUDA = {0: "no error", 1: "invalid argument", 2: "out of memory"}
+
+
+def _runtime(query: Callable[[str], Any]) -> SimpleNamespace:
+    """Return ``torch.cuda.cudart()``: the part of CUDA's runtime that PyTorch hands to Python; 0 is success."""
+    return SimpleNamespace(
+        cudaError=type("cudaError", (int,), {"success": 0}),
+        cudaGetErrorString=lambda code: _ERRORS_OF_CUDA.get(int(code), "unrecognized error code"),
+        cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0, cudaHostRegister=lambda *_: 0,
+        cudaHostUnregister=lambda _: 0,
+        cudaMemGetInfo=lambda device=0: (query("memory_bytes") - query("used_bytes"), query("memory_bytes")),
+    )  # fmt: skip
 
 
 def _memory_stats(query: Callable[[str], Any]) -> Callable[[int], dict[str, Any]]:
@@ -286,44 +297,14 @@ def _memory_stats(query: Callable[[str], Any]) -> Callable[[int], dict[str, Any]
     return stats
 
 
-def _memory(link: DeviceLink) -> dict[str, Any]:
-    """Return the functions of ``torch.cuda`` about device memory."""
-    query = link.channel.query
-
-    def info(device: Any = None) -> tuple[int, int]:
-        total = query("memory_bytes")
-        return total - query("used_bytes"), total
-
-    return {
-        "mem_get_info": info,
-        "reset_peak_memory_stats": lambda device=None: query("reset_peak") and None,
-        "reset_accumulated_memory_stats": lambda device=None: None,
-    }
-
-
-def _random(link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
-    """Return the functions for seeding. ``torch.manual_seed`` itself calls ``manual_seed_all``."""
-    return {
-        **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda seed: default.manual_seed(seed) and None),
-        "seed": default.seed,
-        "seed_all": default.seed,
-        "initial_seed": default.initial_seed,
-        "get_rng_state": lambda device="cuda": default.get_state(),
-        "get_rng_state_all": lambda: [default.get_state()],
-        "set_rng_state": lambda state, device="cuda": default.set_state(state),
-        "set_rng_state_all": lambda states: default.set_state(states[0]),
-        "default_generators": (default,),
-    }
-
-
 def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
     stream_class, event_class = _stream_classes(link)
     default_stream = stream_class(stream_id=0)
     current = [default_stream]
     return {
         **device_facts(spec),
-        **_memory(link),
-        **_random(link, default),
+        "_cudart": _runtime(link.channel.query),
+        "default_generators": (default,),
         "synchronize": lambda device=None: link.channel.query("synchronize") and None,
         "current_stream": lambda device=None: current[0],
         "default_stream": lambda device=None: default_stream,
@@ -352,19 +333,21 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
         "device_index": lambda device, /: torch.cuda.device(device),
         "empty_host_cache": lambda: None,
         "get_device_capability": lambda device=None, /: {"supported_dtypes": set(_DTYPES)},
-        "get_memory_info": replacements["mem_get_info"],
+        "get_memory_info": torch.cuda.mem_get_info,
         "Graph": replacements["CUDAGraph"],
     }
 
 
-def _of_any_device(base: type, on_gpu: Callable[..., Any]) -> type:
+def _of_any_device(base: type, on_gpu: type) -> type:
     """Return ``torch.Stream`` or ``torch.Event`` (``base``) that also makes the GPU's, which is the default device of
     both."""
 
     def make(cls: type, device: Any = None, *args: Any, **options: Any) -> Any:
         return on_gpu(**options) if device is None or is_cuda(device) else base(device, *args, **options)
 
-    return type(base.__name__, (base,), {"__new__": make, "__module__": base.__module__})
+    made = abc.ABCMeta(base.__name__, (base,), {"__new__": make, "__module__": base.__module__})
+    made.register(on_gpu)
+    return made
 
 
 def grouped_on(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -402,9 +385,25 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
 
 def _native(link: DeviceLink) -> dict[str, Any]:
     """Return the functions of ``torch._C`` on which those of ``torch.cuda`` that are left as they are rest."""
+    query = link.channel.query
+
+    def other(name: str) -> Any:
+        if not name.startswith(("_cuda_", "_nccl_")):
+            raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
+        why = loading.NO_GROUP if name.startswith("_nccl_") else "is not offered on the simulated device"
+        return loading.refusing(f"torch._C.{name} {why}")
+
     return {
+        "__getattr__": other,
+        "_cuda_getDevice": lambda: 0,
+        "_cuda_getDeviceCount": lambda: 1,
+        "_cuda_emptyCache": lambda: None,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_resetPeakMemoryStats": lambda device: query("reset_peak") and None,
+        "_cuda_resetAccumulatedMemoryStats": lambda device: None,
+        "_cuda_setMemoryFraction": lambda fraction, device: None,
         "_cuda_getCurrentRawStream": lambda device: torch.cuda.current_stream().cuda_stream,
-        "_cuda_memoryStats": _memory_stats(link.channel.query),
+        "_cuda_memoryStats": _memory_stats(query),
         "_cuda_memorySnapshot": lambda *_: {"segments": [], "device_traces": [], "allocator_settings": {}},
         "_cuda_record_memory_history": lambda *_: None,
         "_cuda_getAllocatorBackend": lambda: "native",
@@ -415,13 +414,12 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_cuda_CUDAAllocator_AllocatorState": object,
         "_cuda_setStream": lambda stream_id, **_: torch.cuda.set_stream(torch.cuda.Stream(stream_id=stream_id)),
         "_cuda_setDevice": lambda device: None,
-        "_cuda_sleep": lambda cycles: None,
+        "_cuda_sleep": lambda cycles: query(f"sleep {int(cycles)}"),
         "_cuda_set_sync_debug_mode": lambda level: setattr(link, "sync_debug", level),
         "_cuda_get_sync_debug_mode": lambda: link.sync_debug,
         "_scatter": lambda tensor, devices, *_: (tensor.cuda(),),
         "_broadcast_coalesced": lambda tensors, *_: [tensors],
         "_has_cuda": True,
-        "_cuda_jiterator_compile_and_launch_kernel": loading.refusing(f"torch.cuda.jiterator {NO_SOURCE}"),
     }
 
 
@@ -448,20 +446,21 @@ def cuda_api_on(
 
     ``compiles`` takes the place of ``torch.compile``.
     """
-    base, numbers = torch._C.Generator, itertools.count(1)
+    base = torch._C.Generator
 
     class Generator(torch.Generator):  # type: ignore[misc]
         """``torch.Generator`` that also makes generators of the GPU."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            return DeviceGenerator(link, next(numbers)) if is_cuda(device) else base(device)
+            return DeviceGenerator(link, next(link.generator_numbers)) if is_cuda(device) else base(device)
 
     cuda = _replacements(spec, link, DeviceGenerator(link, 0))
     replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, value) for name, value in cuda.items()]
     replaced += [(torch.cuda.streams, name, cuda[name]) for name in ("Stream", "Event", "ExternalStream")]
+    replaced += [(torch.cuda.random, "device_count", cuda["device_count"])]
+    replaced += [(torch.cuda.graphs, "CUDAGraph", cuda["CUDAGraph"])]
     replaced += [(torch._C, name, value) for name, value in _native(link).items()]
     replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
-    replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
     replaced += [
         (torch, "Generator", Generator),
         (torch, "Stream", _of_any_device(torch.Stream, cuda["Stream"])),
@@ -506,7 +505,6 @@ def cuda_api_on(
     if torch.distributed.is_available():
         start = torch.distributed.init_process_group
         replaced.append((torch.distributed, "init_process_group", loading.process_group_on(start)))
-    replaced += loading.nccl_refused()
     profiler = torch.autograd.profiler.profile
     replaced.append((profiler, "__init__", loading.profile_on(profiler.__init__)))
     modules = loading.CppExtension("torch.utils.cpp_extension"), loading.Proton("triton.profiler")

@@ -7,6 +7,7 @@ where the capture did. Its host time is that of one launch: the work on the devi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,12 @@ from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.operator_rules import rule_of
 from drkernel.sim.host.attach import BelowModes
 from drkernel.sim.host.cuda_api import replaced_attributes
+from drkernel.sim.host.loading import Partial
 from drkernel.sim.wire.commands import LaunchCommand, Ref, TensorSpec, UnsupportedOp
 
+EMPTY = (
+    "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
+)
 FORBIDDEN = "CUDA error: operation not permitted when stream is capturing ({what})"
 
 
@@ -225,7 +230,7 @@ def graphs_on(channel: BelowModes) -> Iterator[None]:
     """Offer CUDA graphs in ``torch.cuda``, on a device in this process."""
     layer = channel.inner = _CaptureLayer(channel.inner)
 
-    class CUDAGraph:
+    class CUDAGraph(Partial):
         """Commands of the device that can be executed again."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
@@ -239,6 +244,8 @@ def graphs_on(channel: BelowModes) -> Iterator[None]:
         def capture_end(self) -> None:
             with channel.alone():
                 self._capture.__exit__(None, None, None)
+            if self._recorded is not None and not self._recorded.commands:
+                warnings.warn(EMPTY, stacklevel=3)
 
         def replay(self) -> None:
             if self._recorded is None or layer.recording is not None:
@@ -278,6 +285,6 @@ def graphs_on(channel: BelowModes) -> Iterator[None]:
         "is_current_stream_capturing": lambda: layer.recording is not None,
     }
     replaced = [(torch.cuda, name, value) for name, value in offered.items()]
-    replaced.append((torch.cuda.graphs, "graph_pool_handle", offered["graph_pool_handle"]))
+    replaced += [(torch.cuda.graphs, name, offered[name]) for name in ("CUDAGraph", "graph_pool_handle")]
     with replaced_attributes(replaced):
         yield

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch._VF
 
 from drkernel.sim.gpu.datafree.records import RECURRENT
 
@@ -28,37 +27,19 @@ FUSED_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.def
 
 
 class LibraryCalls:
-    """A context in which those functions arrive as one operator each.
+    """Replacements under which those functions arrive as one operator each.
 
     ``applies`` decides whether a tensor (the function's first) is ours; ``run`` executes one ATen overload on
     positional and keyword arguments. Calls that record gradients, and forms that the operators do not support, take
-    their usual path; so does attention with dropout unless ``attention_dropout`` is set (the operator supports it on
-    meta tensors only).
+    their usual path.
     """
 
-    def __init__(
-        self,
-        applies: Callable[[torch.Tensor], bool],
-        run: Callable[[Any, tuple, dict[str, Any]], Any],
-        *,
-        attention_dropout: bool = False,
-    ) -> None:
+    attention_dropout = False
+    """whether the operator of attention takes dropout: it does on meta tensors"""
+
+    def __init__(self, applies: Callable[[torch.Tensor], bool], run: Callable[[Any, tuple, dict[str, Any]], Any]):
         self.applies = applies
-        self.attention_dropout = attention_dropout
         self.run = run
-        self._saved: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        for kind in RECURRENT:
-            self._replace(torch._VF, kind, partial(self._recurrent, kind))
-        self._replace(torch._VF, "dropout", self._dropout)
-        self._replace(torch.nn.functional, "scaled_dot_product_attention", self._attention)
-        self._replace(torch.nn.functional, "rms_norm", self._rms_norm)
-
-    def __exit__(self, *error: Any) -> None:
-        for owner, name, original in reversed(self._saved):
-            setattr(owner, name, original)
-        self._saved.clear()
 
     def stand_ins(self) -> dict[str, Callable[..., Any]]:
         """Map each operator to its replacement, which returns ``NotImplemented`` when the call must take its usual
@@ -75,16 +56,6 @@ class LibraryCalls:
     def _if_ours(self, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not records(args)
         return stand_in(*args, **kwargs) if ours else NotImplemented
-
-    def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = self._if_ours(stand_in, *args, **kwargs)
-            return original(*args, **kwargs) if result is NotImplemented else result
-
-        self._saved.append((owner, name, original))
-        setattr(owner, name, call)
 
     def _recurrent(self, kind: str, *args: Any) -> Any:
         if len(args) != 9:  # packed sequences

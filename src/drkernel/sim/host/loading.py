@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.cuda.nccl
 
 from drkernel.sim.host.modes import LEGACY_TYPES, default_is_cuda, is_cuda
 from drkernel.sim.host.tensor import DeviceTensor, loading, restore
@@ -25,6 +24,17 @@ def refusing(message: str) -> Callable[..., Any]:
         raise UnsupportedOp(message)
 
     return refuse
+
+
+class NotOffered(UnsupportedOp, AttributeError):
+    """An attribute of a GPU's object that the simulated device's has not."""
+
+
+class Partial:
+    """An object of ``torch.cuda`` that has less here than on a GPU: what it lacks is refused by name."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotOffered(f"{type(self).__name__}.{name} is not offered on the simulated device")
 
 
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,12 +147,6 @@ def profile_on(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, use_device=use_device, **kwargs)
 
     return begin
-
-
-def nccl_refused() -> list[tuple[Any, str, Any]]:
-    """Functions of ``torch.cuda.nccl`` that name themselves instead of a missing attribute of torch's own."""
-    names = ("version", "unique_id", "init_rank", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
-    return [(torch.cuda.nccl, name, refusing(f"NCCL (torch.cuda.nccl.{name}) {NO_GROUP}")) for name in names]
 
 
 def process_group_on(original: Callable[..., Any]) -> Callable[..., Any]:

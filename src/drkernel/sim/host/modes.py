@@ -130,6 +130,8 @@ class OperatorMode(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if (answer := _OF_FORMS.get(func)) is not None:
+            return answer(*args, **kwargs)
         if func is torch.ops.aten.allclose.default:
             with self:
                 return _allclose(*args, **kwargs)
@@ -144,6 +146,13 @@ class OperatorMode(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         return self.link.dispatch(func, args, kwargs)
+
+
+_OF_FORMS: dict[Any, Callable[..., bool]] = {
+    torch.ops.aten.is_same_size.default: lambda one, other: one.shape == other.shape,
+    torch.ops.aten.is_pinned.default: lambda *_: False,
+}
+"""questions about tensors, of any device, that the host answers"""
 
 
 def _allclose(
@@ -296,6 +305,17 @@ class DeviceGenerator(torch._C.Generator):
 
     def set_state(self, state: torch.Tensor) -> None:  # type: ignore[override]
         self.link.channel.generator(self.number, state=bytes(state.tolist()).hex())
+
+    def clone_state(self) -> DeviceGenerator:
+        copied = DeviceGenerator(self.link, next(self.link.generator_numbers))
+        copied.set_state(self.get_state())
+        return copied
+
+    def graphsafe_get_state(self) -> DeviceGenerator:
+        return DeviceGenerator(self.link, self.number)  # another name of one state
+
+    def graphsafe_set_state(self, other: DeviceGenerator) -> None:  # type: ignore[override]
+        self.number = other.number
 
 
 def is_cuda(value: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
+import itertools
 import pickle
 import threading
 import warnings
@@ -109,7 +110,7 @@ class DeviceTensor(torch.Tensor):
     def __new__(cls, spec: TensorSpec, owner: _Owner) -> DeviceTensor:
         tensor = torch.Tensor._make_wrapper_subclass(
             cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META,
-            _extra_dispatch_keys=AUTOCAST,
+            storage_size=spec.storage, _extra_dispatch_keys=AUTOCAST,
         )  # fmt: skip
         tensor._handle = spec.handle
         tensor._address = spec.address
@@ -311,6 +312,7 @@ class DeviceLink:
         self.closed = False
         self.generator = threading.local()
         """``.ref``: the device generator that the running call was given"""
+        self.generator_numbers = itertools.count(1)
         self.unseen: Callable[..., Any] = DeviceLink.dispatch
         """runs (link, operator, args, kwargs) where PyTorch has switched modes off"""
         self.originals: list[tuple[Any, str, Any]] = []

@@ -221,7 +221,7 @@ class ControlDesk:
 
     def _freeze(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         if header.get("seed") is not None:
-            self.engine.random.seed(int(header["seed"]))
+            self.engine.random.command(0, int(header["seed"]), None)
         if header.get("conv_tf32") is not None:
             self.engine.accounts.conv_tf32 = bool(header["conv_tf32"])
         if header.get("tape") is not None:

@@ -62,6 +62,8 @@ class TensorSpec:
     offset: int
     dtype: torch.dtype
     address: int
+    storage: int
+    """bytes of the whole storage"""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, GeneratorRef):
         return {"g": value.number}
     if isinstance(value, TensorSpec):
-        name = str(value.dtype).removeprefix("torch.")
-        return {"s": [value.handle, list(value.shape), list(value.stride), value.offset, name, value.address]}
+        place = str(value.dtype).removeprefix("torch."), value.address, value.storage
+        return {"s": [value.handle, list(value.shape), list(value.stride), value.offset, *place]}
     if isinstance(value, torch.dtype):
         return {"d": str(value).removeprefix("torch.")}
     if isinstance(value, torch.memory_format):
@@ -153,8 +155,8 @@ def decode(data: Any, depth: int = 0) -> Any:
 
 
 def _decode_spec(body: Any, depth: int) -> TensorSpec:
-    handle, shape, stride, offset, dtype, address = body
-    return TensorSpec(int(handle), tuple(shape), tuple(stride), int(offset), DTYPES[dtype], int(address))
+    handle, shape, stride, offset, dtype, *place = body
+    return TensorSpec(int(handle), tuple(shape), tuple(stride), int(offset), DTYPES[dtype], *map(int, place))
 
 
 _DECODERS = {
