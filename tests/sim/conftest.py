@@ -1,7 +1,8 @@
-"""Kernels that these tests compile are kept between tests and runs."""
+"""A device in the process; kernels that these tests compile are kept between tests and runs."""
 
 import pytest
 
+from drkernel import sim
 from drkernel.sim.host.triton_frontend import kernels_on_disk
 
 
@@ -9,3 +10,9 @@ from drkernel.sim.host.triton_frontend import kernels_on_disk
 def kept_kernels():
     with kernels_on_disk():
         yield
+
+
+@pytest.fixture
+def dev():
+    with sim.device("h100") as device:
+        yield device

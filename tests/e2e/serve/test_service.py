@@ -10,7 +10,7 @@ import pytest
 from drkernel.serve.client import AsyncClient, Client, HttpPool, ServiceError
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.serve.worker import Worker
-from service_kit import REFERENCE, CountingPool, make_request, make_verdict
+from service_kit import REFERENCE, CountingPool, make_request
 from waiting import until
 
 TOKEN = "a-token-long-enough-for-tests"
@@ -173,22 +173,6 @@ def test_remote_workers_join_and_a_dead_one_loses_nothing(serving, store):
     until(lambda: store.counts()["state"].get("done") == 6, 20)
     thread.join()
     assert done["n"] == 6 and all(store.get(i).state == "done" for i in ids)
-
-
-def test_a_late_verdict_of_a_lost_lease_is_refused(serving, store):
-    server = serving(slots=0, lease_s=60.0)
-    store.submit([make_request(1)])
-    lease = {"worker": "slow", "slots": 1, "wait_s": 0}
-    taken = httpx.post(server.url + "/v1/worker/lease", json=lease).json()
-    store.expire("slow")
-    other = httpx.post(server.url + "/v1/worker/lease", json={**lease, "worker": "quick"}).json()
-    assert other["job_id"] == taken["job_id"]
-    verdict = json.loads(make_verdict(make_request(1)).model_dump_json())
-    report = {"job_id": taken["job_id"], "verdict": verdict}
-    url = server.url + "/v1/worker/complete"
-    assert httpx.post(url, json={**report, "worker": "slow"}).json() == {"recorded": False}
-    assert httpx.post(url, json={**report, "worker": "quick"}).json() == {"recorded": True}
-    assert httpx.post(url, json={**report, "worker": "quick"}).json() == {"recorded": False}
 
 
 def test_a_pool_over_the_network(serving):

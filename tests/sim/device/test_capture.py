@@ -12,12 +12,6 @@ from drkernel import sim
 from drkernel.sim.wire.commands import UnsupportedOp
 
 
-@pytest.fixture
-def dev():
-    with sim.device("h100") as device:
-        yield device
-
-
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -9,12 +9,6 @@ from drkernel import sim
 from drkernel.sim.spec import get_spec, known_gpus
 
 
-@pytest.fixture
-def dev():
-    with sim.device("h100") as device:
-        yield device
-
-
 @pytest.mark.parametrize("name", known_gpus())
 def test_queries_answer_from_the_spec(name):
     spec = get_spec(name)
@@ -67,14 +61,6 @@ def test_streams_and_events_of_any_device(dev):
         torch.Event(device="cpu").record()
 
 
-def test_the_default_device_is_told(dev):
-    assert torch.get_default_device() == torch.device("cpu")
-    with torch.device("cuda"):
-        assert torch.get_default_device() == torch.zeros(1).device == torch.device("cuda", 0)
-        with torch.device("cpu"):
-            assert torch.get_default_device() == torch.device("cpu")
-
-
 def test_the_default_device_is_where_tensors_are_made(dev):
     made = {
         "tensor": lambda: torch.tensor(0.5), "list": lambda: torch.tensor([1, 2]), "zeros": lambda: torch.zeros(2),
@@ -84,7 +70,10 @@ def test_the_default_device_is_where_tensors_are_made(dev):
         "copy": lambda: torch.tensor(torch.ones(2, device="cuda")),
     }  # fmt: skip
     with torch.device("cuda"):
+        assert torch.get_default_device() == torch.device("cuda", 0)
         assert {name: str(make().device) for name, make in made.items()} == dict.fromkeys(made, "cuda:0")
+        with torch.device("cpu"):
+            assert torch.get_default_device() == torch.device("cpu")
         assert torch.tensor(0.5, device="cpu").device == torch.zeros(2, device="cpu").device == torch.device("cpu")
         assert torch.tensor([1.5, 2.5]).tolist() == [1.5, 2.5] and torch.tensor([1.0], requires_grad=True).requires_grad
         elsewhere = []
@@ -93,7 +82,13 @@ def test_the_default_device_is_where_tensors_are_made(dev):
         thread.join()
         assert elsewhere == ["cpu"]  # the default is a thread's own
         assert torch.arange(6).reshape(3, 2)[[0, 2]].tolist() == [[0, 1], [4, 5]]
-    assert torch.tensor(0.5).device == torch.device("cpu")
+    torch.set_default_device("cuda")
+    try:
+        assert torch.randn(2).is_cuda
+    finally:
+        torch.set_default_device(None)
+    assert torch.tensor(0.5).device == torch.get_default_device() == torch.device("cpu")
+    assert type(torch.zeros(2)) is torch.Tensor
 
 
 def test_tensors_of_the_device_can_be_elements(dev):
@@ -225,6 +220,13 @@ def test_random_state_is_the_devices_own(dev):
     assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
     torch.cuda.manual_seed(11)
     assert torch.cuda.initial_seed() == 11
+    second = torch.rand(5, device="cuda")
+    torch.cuda.manual_seed_all(11)
+    assert torch.equal(torch.rand(5, device="cuda"), second)
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    assert generator.device.type == "cuda"
+    third = torch.rand(5, device="cuda", generator=generator)
+    assert torch.equal(torch.rand(5, device="cuda", generator=generator.manual_seed(5)), third)
     with torch.random.fork_rng(devices=[0]):
         inside = torch.rand(2, device="cuda").cpu()
     assert torch.equal(torch.rand(2, device="cuda").cpu(), inside)

@@ -10,14 +10,7 @@ import triton
 import triton.language as tl
 from torch import nn
 
-from drkernel import sim
 from drkernel.sim.host.tensor import DeviceTensor
-
-
-@pytest.fixture
-def dev():
-    with sim.device("h100") as device:
-        yield device
 
 
 class Block(nn.Module):
