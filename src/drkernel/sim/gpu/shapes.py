@@ -99,8 +99,10 @@ def _lying_like(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> 
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if last is None or last not in map(suggest_memory_format, (x, weight)):
         return result
-    as_is = x.dim() == 5 and x.dtype not in (torch.float32, torch.bfloat16)  # so the processor's kernels leave them
-    return result if as_is else result.to(memory_format=last)
+    asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(x.dtype)
+    by_onednn = getattr(torch.ops.mkldnn, asked)() if asked else x.dtype == torch.float32
+    # other kernels of this processor leave volumes as they are
+    return result if x.dim() == 5 and not by_onednn else result.to(memory_format=last)
 
 
 def forms_of_new(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], ...] | None:
