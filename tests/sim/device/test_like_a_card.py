@@ -598,3 +598,38 @@ def test_what_torch_cuda_lacks_is_refused_by_name() -> None:
         with pytest.warns(UserWarning, match="CUDA Graph is empty"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             pass
     assert not hasattr(torch._C, "_cuda_hostMemoryStats") and not torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.complex64, torch.bool, torch.int8))
+def test_deterministic_algorithms_fill_what_nothing_has_written(dtype: torch.dtype) -> None:
+    def unwritten(value: torch.Tensor) -> bool:
+        most = True if dtype == torch.bool else None if dtype.is_floating_point or dtype.is_complex else 127
+        return bool((value.isnan() if most is None else value.eq(most)).all())
+
+    with sim.device("h100"):
+        some = torch.zeros(3, dtype=dtype, device="cuda")
+        torch.use_deterministic_algorithms(True)
+        try:
+            made = torch.empty(4, dtype=dtype, device="cuda"), torch.empty_like(some), some.new_empty(2, 2)
+            grown = torch.zeros(3, dtype=dtype, device="cuda").resize_(7)
+            assert all(map(unwritten, made)) and unwritten(grown[3:]) and not grown[:3].any()
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def test_gradients_by_indices_that_nothing_checks() -> None:
+    results = []
+    with sim.device("h100"):
+        torch.use_deterministic_algorithms(True)
+        try:
+            for device in ("cpu", "cuda"):  # on a GPU replicated borders go by _unsafe_index here
+                x = torch.arange(16.0, device=device).reshape(1, 1, 4, 4).requires_grad_()
+                padded = torch.nn.functional.pad(x, (1, 2, 0, 1), mode="replicate")
+                (padded * torch.arange(float(padded.numel()), device=device).view_as(padded)).sum().backward()
+                assert x.grad is not None
+                results.append((padded.detach().cpu(), x.grad.cpu()))
+            with pytest.raises(RuntimeError, match="device-side assert"):
+                torch.ops.aten._unsafe_index(x[0, 0], [torch.tensor([9], device="cuda")])
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert all(map(torch.equal, *results))

@@ -235,28 +235,14 @@ UNPRICED: dict[str, str] = {
         "its arithmetic is not counted",
     ),
     **_names(
-        """_trilinear affine_grid_generator allclose block_diag histogram embedding_renorm renorm
-        repeat_interleave linalg_ldl_factor_ex linalg_ldl_solve ormqr segment_reduce to_padded_tensor
-        _ctc_loss_backward _cdist_backward _pdist_backward _embedding_bag_backward _segment_reduce_backward
-        _embedding_bag_per_sample_weights_backward
-        _amp_update_scale normal_functional rrelu_with_noise_functional nonzero_static hash_tensor
-        matmul_backward linear_backward fractional_max_pool2d fractional_max_pool2d_backward
-        fractional_max_pool3d fractional_max_pool3d_backward max_pool2d_backward slow_conv3d_forward slow_conv_dilated2d
-        slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d conv_depthwise3d
-        convolution_backward_overrideable masked_scatter_backward unfold_backward multi_margin_loss_backward
-        multilabel_margin_loss_backward batch_norm_backward batch_norm_backward_elemt
-        batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats
-        batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats resize""",
+        """_trilinear affine_grid_generator block_diag histogram embedding_renorm renorm repeat_interleave ormqr
+        segment_reduce _ctc_loss_backward _cdist_backward _pdist_backward _embedding_bag_backward
+        _segment_reduce_backward _embedding_bag_per_sample_weights_backward _amp_update_scale normal_functional
+        rrelu_with_noise_functional nonzero_static fractional_max_pool2d fractional_max_pool2d_backward
+        fractional_max_pool3d fractional_max_pool3d_backward slow_conv_dilated2d slow_conv_dilated3d
+        slow_conv_transpose2d slow_conv_transpose3d masked_scatter_backward unfold_backward multi_margin_loss_backward
+        multilabel_margin_loss_backward resize resize_as""",
         "the kernels that it runs are not described",
-    ),
-    **_names(
-        """miopen_batch_norm miopen_batch_norm_backward miopen_convolution miopen_convolution_add_relu
-        miopen_convolution_relu miopen_convolution_transpose miopen_ctc_loss miopen_depthwise_convolution
-        miopen_rnn miopen_rnn_backward mps_convolution_backward mps_convolution_transpose_backward
-        lstm_mps_backward ccol_indices_copy col_indices_copy crow_indices_copy row_indices_copy indices_copy
-        values_copy hspmm sspaddmm int_repr q_per_channel_axis q_per_channel_scales
-        q_per_channel_zero_points q_scale q_zero_point qscheme is_coalesced dense_dim resize_as""",
-        "it belongs to another backend or layout",
     ),
 }
 """Operator -> why it has no price. One that is in neither table has none either; the test names it."""

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_rules import names, rule_of
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, names, rule_of
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
 CUDA = torch.device("cuda", 0)
@@ -366,6 +366,7 @@ class DeviceLink:
         """Run one ATen operator that has a device tensor, or a device among its arguments."""
         if self.closed:
             raise RuntimeError("this tensor's simulated device is closed: its 'with' block has ended")
+        func = _CHECKED.get(func, func)
         op = _facts_of(func)
         if self.sync_debug and op.waits:
             self._tell_wait()
@@ -388,7 +389,13 @@ class DeviceLink:
         plain_kwargs = {key: self._encode(value, op, sent) for key, value in kwargs.items()}
         if op.draws and (drawn_from := getattr(self.generator, "ref", None)) is not None:
             plain_kwargs["generator"] = drawn_from
+        known = args[0].untyped_storage().nbytes() if op.fresh == "grown" else 0
         result = self._decode(self.channel.op(op.name, plain_args, plain_kwargs))
+        filled = op.fresh and torch.are_deterministic_algorithms_enabled()
+        if filled and torch.utils.deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
+            real, whole = result.is_floating_point() or result.is_complex(), result.dtype == torch.bool
+            value = torch.nan if real else whole or torch.iinfo(result.dtype).max
+            result.untyped_storage().elements(result.dtype)[known // result.element_size() :].fill_(value)
         return result if op.in_place is None else args[op.in_place]
 
     def _tell_wait(self) -> None:
@@ -465,6 +472,11 @@ class DeviceLink:
         return self.wrap(self.channel.op("_to_copy.default", [Ref(source._handle)], casts))
 
 
+_CHECKED = {
+    torch.ops.aten._unsafe_index.Tensor: torch.ops.aten.index.Tensor,
+    torch.ops.aten._unsafe_index_put.default: torch.ops.aten.index_put.default,
+}
+"""operators that do not look at their indices -> those that do"""
 _HOST_OPTIONS = frozenset(("device", "pin_memory", "generator", "non_blocking"))
 _TEMPLATES = names(
     """
@@ -477,7 +489,7 @@ _TEMPLATES = names(
 class _OperatorFacts:
     """The facts about an operator that dispatching needs."""
 
-    __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified", "waits")
+    __slots__ = ("copies", "draws", "fresh", "from_template", "in_place", "mixes", "name", "qualified", "waits")
 
     def __init__(self, func: Any):
         if func.namespace != "aten":
@@ -488,6 +500,8 @@ class _OperatorFacts:
         self.name = f"{base}.{func._overloadname}"
         self.copies = self.name in ("_to_copy.default", "copy_.default")
         self.from_template = base in _TEMPLATES
+        # memory that nothing has written: all of the result, or what a storage has gained
+        self.fresh = "grown" if base in ("resize_", "resize_as_") else "all" if base in ALLOCATORS else ""
         self.waits = bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
         self.draws = torch.Tag.nondeterministic_seeded in func.tags
         # whether host tensors with elements may be operands; None: as indices
