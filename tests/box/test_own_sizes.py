@@ -353,6 +353,38 @@ def test_groups_excuse_nothing_else(gym, rows, old, new):
     assert not verdict.is_correct or (verdict.speedup is None and not verdict.coverage)
 
 
+SUMS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sums(x_ptr, out_ptr, n, before, PART: tl.constexpr):
+    row, first = tl.program_id(0) * n, tl.program_id(1) * PART
+    total = 0.0
+    for start in range(tl.maximum(0, first - before), first, PART):
+        total += tl.sum(tl.load(x_ptr + row + start + tl.arange(0, PART)), 0)
+    at = first + tl.arange(0, PART)
+    x = tl.load(x_ptr + row + at, at < n, 0.0)
+    tl.store(out_ptr + row + at, tl.cumsum(x, 0) + total, at < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        sums[x.shape[0], triton.cdiv(x.shape[1], 64)](x, out, x.shape[1], 64, PART=64)
+        return out
+"""
+
+
+def test_who_is_wrong_with_whole_rows_gets_nothing_for_being_right_with_short_ones(gym):
+    """Of long rows each part adds the part before it alone."""
+    verdict = gym.grade(builtin_task("level1/cumsum"), SUMS, profile="tiny", other_calls=False, seed=1)
+    assert verdict.is_correct and verdict.speedup is None and not verdict.coverage
+    assert any("wrong at x float32[" in finding.message for finding in verdict.findings)
+
+
 LAST = """
 import torch
 import triton

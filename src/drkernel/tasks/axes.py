@@ -325,7 +325,9 @@ class SizedSource:
         if len(parts) < 2:
             return []
         names = self.reference.argument_names()
-        return [Knob(_place_name(part, names), part.literals, part.value, True, part.axes) for part in parts]
+        named = [[f"{names[n] if n < len(names) else n}.shape[{at}]" for n, at in part.axes] for part in parts]
+        pairs = zip(parts, map(", ".join, named), strict=True)
+        return [Knob(name, part.literals, part.value, True, part.axes) for part, name in pairs]
 
     def _by_dimension(self, knob: Knob, places: Mapping[SizeLiteral, Knob]) -> list[Knob]:
         """A size's places by the dimension of the axes that they are, as knobs; [] where none can be another alone."""
@@ -395,7 +397,8 @@ class SizedSource:
         if small is None:
             first = all(dimension == 0 for _, dimension in (*knob.axes, *outputs))
             named = BATCH.search(knob.label.partition("[")[0].lower()) is not None
-            return first and named and not any(_shares_positions(module) for module in self.model.modules())
+            mixing = (one for one in self.model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
+            return first and named and not any(one.training for one in mixing)
         reference = load_reference(self.text(small))
         try:
             model, inputs = reference.build(0), reference.draw_inputs(0)
@@ -433,11 +436,6 @@ class SizedSource:
                     self.cost_at({**values, knob.label: SMALL})
                     values[knob.label] = SMALL
         return values
-
-
-def _shares_positions(module: nn.Module) -> bool:
-    """Whether the module mixes positions of a batch in training."""
-    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
 
 
 def _half(value: Any, axis: int | None, count: int) -> Any:
@@ -488,8 +486,3 @@ def _changed_names(before: Reference, after: Reference) -> set[str]:
         for name, value in old.items()
         if isinstance(value, (int, float, tuple, list)) and repr(value) != repr(new.get(name))
     }
-
-
-def _place_name(knob: Knob, names: list[str]) -> str:
-    """The axes of a knob that is part of a size, in code: ``A.shape[0]``."""
-    return ", ".join(f"{names[n] if n < len(names) else n}.shape[{dimension}]" for n, dimension in knob.axes)

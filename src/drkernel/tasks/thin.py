@@ -69,6 +69,18 @@ def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
+def with_all_steps(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
+    """The best sizes within the limits at which a reference runs as many operators, one for each step, as at its own;
+    () where there are none, or it does so at :func:`thin_sizing`'s."""
+    sized, best = _sized(own_source(task)), thin_sizing(task, limits)
+    short, steps = {label: used for label, (_, used) in best.changed.items()}, set()
+    for label in short:
+        longer = _Search(sized, limits, values=short | {label: sized.knobs[label].value})._cost({})
+        steps |= {label} if longer is not None and longer.operators > best.cost.operators else set()
+    found = _Search(sized, limits, frozenset(steps)).run() if steps else best
+    return (found,) if steps and found.cost.over(limits) <= 1 else ()
+
+
 def inputs_only(task: Task, sizing: Sizing) -> bool:
     """Whether a sizing leaves weights, constructor arguments and the module's code as they are at the task's sizes."""
     knobs = _sized(own_source(task)).knobs
@@ -144,19 +156,11 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
             other = _Search(sized, limits, whole).run()
             if other.cost.over(limits) <= 1 and all(other.changed != sizing.changed for sizing in found):
                 found.append(other)
-        found += _thinner(sized, best)
+        changed = {label: (own, smaller(used, sized.block)) for label, (own, used) in best.changed.items()}
+        values = {label: used for label, (_, used) in changed.items()}  # about half as long once more
+        if changed != best.changed and (cost := _Search(sized, limits, values=values)._cost({})) is not None:
+            found.append(Sizing(sized.text(values), changed, cost, best.kept_rows))
     return tuple(found)
-
-
-def _thinner(sized: SizedSource, best: Sizing) -> list[Sizing]:
-    """A sizing with every shortened axis about half as long again, where the reference runs there."""
-    values = {label: smaller(used, sized.block) for label, (_, used) in best.changed.items()}
-    try:
-        cost = sized.cost_at(values)
-    except TaskError:
-        return []
-    changed = {label: (own, values[label]) for label, (own, _) in best.changed.items()}
-    return [Sizing(sized.text(values), changed, cost, best.kept_rows)] if changed != best.changed else []
 
 
 @dataclass

@@ -9,7 +9,7 @@ from drkernel.tasks.builtin import builtin_task
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings
+from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
 
 LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)
 
@@ -215,3 +215,19 @@ def test_rows_of_results_in_fp8_are_independent() -> None:
     quantised = task("return (x * 2).to(torch.float8_e4m3fn)", "torch.randn(N, 512)", "N = 65536")
     best = thin_sizings(quantised, ScaleLimits(bytes=8 << 20, flops=1e8))[0]
     assert best.kept_rows and load_reference(best.source).draw_inputs(0)[0].shape[0] < 65536
+
+
+def test_steps_of_a_recurrence_are_all_taken_where_they_are_looked_for() -> None:
+    steps = task(
+        "for step in range(x.shape[1]):\n            x[:, step] *= self.weight\n        return x",
+        "torch.rand(batch, length, width)",
+        "batch = 8\nlength = 64\nwidth = 2048",
+        init="self.weight = nn.Parameter(torch.rand(width))",
+        init_inputs="width",
+    )
+    limits = ScaleLimits(bytes=1 << 20, flops=1e9)
+    assert "length" in thin_sizing(steps, limits).changed
+    (found,) = with_all_steps(steps, limits)
+    assert "length" not in found.changed and found.cost.over(limits) <= 1
+    whole = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 4096\ndim = 16384")
+    assert with_all_steps(whole, limits) == ()

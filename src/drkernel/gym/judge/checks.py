@@ -410,7 +410,7 @@ class Checker:
         if wrong.message is not None and wrong.mismatch is None and "rms error" not in wrong.message:
             return  # count, shape or dtype
         worst = precision_class(values, checked.case.oracle, self.side.rule).worst
-        if worst is None or worst.passed or not _finite(values):
+        if worst is None or worst.passed or not all(is_finite(x) for x in values if isinstance(x, torch.Tensor)):
             return
         few = wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE
         looks_like = worst.looks_like if worst.error <= MAX_ROUNDING_ERROR and not few else None
@@ -457,10 +457,6 @@ def _differing_share(left: Output, right: Output) -> float:
     if same_value(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
         return 0.0
     return float((left.value != right.value).double().mean())
-
-
-def _finite(values: list[RawOutput]) -> bool:
-    return all(is_finite(value) for value in values if isinstance(value, torch.Tensor))
 
 
 SEED = 42

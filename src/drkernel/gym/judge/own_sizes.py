@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import Checked, Checker, arguments_of
+from drkernel.gym.judge.checks import Checked, Checker, Mode, arguments_of
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unclear, unexercised
@@ -39,7 +39,7 @@ from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, WHOLE, size_l
 from drkernel.tasks.cost import ScaleLimits, estimate
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings
+from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
 from drkernel.verdict import Finding, Profile, Sizes, Verdict
 
 ORACLES = 10
@@ -214,13 +214,16 @@ def chosen_to_time(request: EvalRequest, checked: Chosen, again: bool) -> Chosen
     return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
 
 
-def sizings_to_exercise(request: EvalRequest, besides: str, larger: bool = False) -> list[Chosen]:
+def sizings_to_exercise(
+    request: EvalRequest, besides: str, larger: bool = False, all_steps: bool = False
+) -> list[Chosen]:
     """Sizes at which kernels seen at another size may be launched and compared, the best first; ``larger``: beyond
-    those that are checked, where memory is enough."""
+    those that are checked, where memory is enough; ``all_steps``: one with as many as the reference's own."""
     settings, times = request.settings, LARGER if larger else 1
     most = ScaleLimits(bytes=times * settings.checked_bytes, flops=times * settings.checked_flops)
     try:
-        sizings = thin_sizings(request.task, most if larger else EXERCISED)
+        chosen = EXERCISED if not (larger or all_steps) else most
+        sizings = (with_all_steps if all_steps else thin_sizings)(request.task, chosen)
     except TaskError:
         return []
     fitting = [one for one in sizings if one.source != besides and one.cost.over(most) <= 1]
@@ -442,6 +445,8 @@ class OwnTiming:
     """addresses of the weights in the checker's latest session"""
     factory: OpensSessions
     findings: list[Finding] = field(default_factory=list)
+    wrong: list[Chosen] = field(default_factory=list)
+    """sizes at which it is wrong, though rows are whole or all steps are taken"""
 
     def run(self) -> OwnRun | None:
         """The timed calls, with mismatches in :attr:`findings`; None when the candidate does not run there.
@@ -466,6 +471,8 @@ class OwnTiming:
                 said.append("no kernel of the candidate's own contributes to its outputs")
         for call in calls:
             said += differences(call, exercises, self._views())
+        if self.wrong and not any(one.kept_rows for one in exercises):
+            said = [f"wrong at {self.wrong[0].sizes.words}", *said]
         if said:
             nearest = exercises[-1].seen.words if exercises else []
             self.findings.append(show.size_dependent(list(dict.fromkeys(said)), calls[0].seen.words, nearest))
@@ -478,18 +485,23 @@ class OwnTiming:
     # ---- calls that were right
 
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
-        """Calls at other sizes, until all that the timed calls did has been right in one whose loops ran as often."""
+        """Calls at other sizes, until all that the timed calls did has been right in one whose loops ran as often; in
+        one with whole rows, where another such was wrong. Before, a call of all the reference's steps."""
+        wanted = [one.choice for call in calls for one in call.seen.launched.values()]
+        preferred = list({repr(choice): choice for choice in wanted}.values())
+        for steps in sizings_to_exercise(self.request, self.checked.source, all_steps=True):
+            self._exercise(steps, preferred, ("mixed",))  # shows what is left out because it has decayed
         found: list[Exercise] = []
         sizings = self._sizings(calls, known, found)
         while not self.findings:
             right = not any(differences(call, known + found, self._views(), left=AGREEING) for call in calls)
             far = all(any(goes_as_far(call.seen, one) for one in known + found) for call in calls)
-            if (right and far) or (chosen := next(sizings, None)) is None:
+            whole = not self.wrong or any(one.kept_rows for one in known + found)
+            if (right and far and whole) or (chosen := next(sizings, None)) is None:
                 break
             if right and not chosen.kept_rows:
                 continue
-            wanted = [one.choice for call in calls for one in call.seen.launched.values()]
-            found += self._exercise(chosen, list({repr(choice): choice for choice in wanted}.values()))
+            found += self._exercise(chosen, preferred)
         return found
 
     def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise], found: list[Exercise]) -> Iterator[Chosen]:
@@ -505,8 +517,10 @@ class OwnTiming:
                 if any(differences(call, known + found, self._views()) for call in calls):
                     yield chosen
 
-    def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
-        """Three calls in a fresh session, the last with nothing to compile or tune; none when one is wrong."""
+    def _exercise(
+        self, chosen: Chosen, preferred: list[Choice], modes: Sequence[Mode] = ("fresh", "stressed", "repeated")
+    ) -> list[Exercise]:
+        """Calls in a fresh session, the last with nothing to compile or tune; none when one is wrong."""
         try:
             side = ExpectedSide(self.request, chosen.source)
         except TaskError:
@@ -516,16 +530,18 @@ class OwnTiming:
                 if (weights := placed_weights(session, self.request, side, preferred)) is None:
                     return []
                 checker = Checker(side, session)
-                usual = checker.run("fresh")
-                right = usual and checker.run("stressed") and checker.run("repeated")
+                usual = checker.run(modes[0])
+                right = usual and all(map(checker.run, modes[1:]))
                 self.findings += [one for one in checker.findings if one.severity == "hack"]
                 if usual and not right:
                     self.findings.append(show.size_dependent([f"large inputs: wrong at {chosen.sizes.words}"], [], []))
-                return _exercises(checker.calls[-1:], session, weights, chosen) if right else []
             except SessionError as error:
                 if error.kind == "infra_error":
                     raise
-                return []
+                usual, right = error.kind != "runtime_error", False
+            if not usual and (chosen.kept_rows or modes == ("mixed",)):
+                self.wrong.append(chosen)
+            return _exercises(checker.calls[-1:], session, weights or {}, chosen) if right else []
 
 
 def placed_weights(

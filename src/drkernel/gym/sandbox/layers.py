@@ -258,12 +258,6 @@ def readable_paths() -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def gpu_devices() -> list[str]:
-    """Device files of NVIDIA's driver, as far as there are any, one that maps memory which no limit counts, and where
-    the driver names its threads: without that ``cuInit`` fails with error 304."""
-    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/dev/zero", "/proc/self/task"]
-
-
 def gpu_facts() -> list[str]:
     """The files that CUDA's libraries read, and the headers that Triton's launcher is compiled with."""
     paths = [*_FACTS, *glob.glob("/proc/driver/nvidia*"), "/proc/devices", "/proc/modules",
@@ -356,7 +350,9 @@ def confine(
     layer("no new privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1))
     rules = surroundings.rules
     if rules is not None:
-        writable = [*([how.scratch] if how.scratch else []), *(gpu_devices() if how.gpu else [])]
+        # device files, one for memory that no limit counts; the driver's cuInit names its threads, else error 304
+        devices = [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/dev/zero", "/proc/self/task"]
+        writable = [*([how.scratch] if how.scratch else []), *(devices if how.gpu else [])]
         readable = ["/proc/self", *(map(str, _OURS) if how.trusted else []), *(gpu_facts() if how.gpu else [])]
         layer("landlock", lambda: rules.restrict(writable=writable, readable=readable))
     arrange()
