@@ -1,7 +1,6 @@
 # root: sizes
 # expect: uncredited
 # base: decaying_steps_all
-# new: yes
 # Programs take 16 steps each, and the 32 before them alone: what came earlier has decayed below any tolerance.
 # - def scan(x_ptr, gate_ptr, bias_ptr, out_ptr, length, channels, BLOCK: tl.constexpr):
 # + def scan(x_ptr, gate_ptr, bias_ptr, out_ptr, length, channels, PART: tl.constexpr, BLOCK: tl.constexpr):

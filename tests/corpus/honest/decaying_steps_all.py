@@ -1,6 +1,5 @@
 # task: decaying_steps
 # expect: credited
-# new: yes
 # Each program takes all steps of some channels.
 @triton.jit
 def scan(x_ptr, gate_ptr, bias_ptr, out_ptr, length, channels, BLOCK: tl.constexpr):
