@@ -13,10 +13,9 @@ answers that drop it, graded by the real judge and by one that goes by tolerance
 logits. A first answer is a plan or a mistake; a later one is an *edit* of the answer that the conversation shows
 (``EDITS``), and its row of the table is what the verdict said of that answer (``SHOWN``): a fast whole kernel is a few
 good edits away, and mistakes can be mended. Without ``builds`` every turn is a first answer. A conversation ends after
-a turn with chance ``ends``. Credit is
-``drkernel.rl.run.learner.give_credit``, the loss ``policy_loss``, on the rows of all seeds at once; groups never mix
-seeds, AdamW works on single logits, and gradients are clipped by seed, so that seeds are as independent as separate
-runs.
+a turn with chance ``ends``. Credit is ``drkernel.rl.run.learner.give_credit``, the loss ``policy_loss``, on the rows of
+all seeds at once; groups never mix seeds, AdamW works on single logits, and gradients are clipped by seed, so that
+seeds are as independent as separate runs.
 
 A *seed* is a start (``FIRST`` and ``LATER`` plus noise), the tasks of every step and all random numbers; the arms of
 a question share them. Evaluation draws nothing: it is the exact distribution over conversations. Intervals are
@@ -265,10 +264,10 @@ FAINT_STEPS = {
 """not among the library's steps, each of which matters"""
 
 
-def with_last(problem: TeacherProblem, op: str) -> TeacherProblem:
-    """The problem with one more input ``t`` and a step on it: the last one before a core that reduces, else of all."""
+def with_faint(problem: TeacherProblem) -> TeacherProblem:
+    """The problem with the faint term of one more input: the last step before a core that reduces, else of all."""
     name = "before" if problem.reduces or problem.kind == "pointwise" else "after"
-    return problem.with_part(name, (*getattr(problem, name), Step(op, operand="t")))
+    return problem.with_part(name, (*getattr(problem, name), Step("faint", operand="t")))
 
 
 class Plan(NamedTuple):
@@ -348,7 +347,7 @@ def graded(store: Path, faint: bool = False) -> Verdicts:
         found: Verdicts = []
         pool = KeptPool(LocalPool(), store)
         for drawn in generate_problems("train", TASKS, 0):
-            problem = with_last(drawn, "faint") if faint else drawn
+            problem = with_faint(drawn) if faint else drawn
             # a step done wrong may be the faint one, which is no mistake that a tolerance sees
             flaws = [flaw for flaw in FLAWS if can_have(problem, flaw) and not (faint and flaw == "wrong_step")]
             task = make_task(problem)
@@ -635,12 +634,16 @@ BLOCK, BLOCKS_RUN = 128, 1
 Figures = dict[str, np.ndarray[Any, Any]]
 
 
+def rules_digest() -> str:
+    """Of the mathematics that training goes by."""
+    rules = ("advantages", "otb", "rejection", "mismatch", "losses")
+    return repr([module_digest(f"drkernel.rl.maths.{name}") for name in rules])
+
+
 def part_file(out: Path, setting: Setting, block: int) -> Path:
     """Where a part lies: named by all that decides it."""
-    rules = ("advantages", "rejection", "mismatch", "losses")
-    digests = [module_digest(f"drkernel.rl.maths.{name}") for name in rules]
-    digests.append(source_digest("gym", "sim", "tasks"))
-    key = repr((setting, block, FIRST, LATER, NOISE, FAINT, digests)).encode()
+    judge = source_digest("gym", "sim", "tasks")
+    key = repr((setting, block, FIRST, LATER, NOISE, FAINT, rules_digest(), judge)).encode()
     return out / "parts" / f"{hashlib.sha256(key).hexdigest()[:20]}.npz"
 
 

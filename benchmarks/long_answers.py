@@ -20,7 +20,7 @@ does not is bisected for each seed by itself (to 9%), on answers of 64 tokens.
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,11 @@ import torch
 from matplotlib import pyplot as plt
 from torch import Tensor
 
-from drkernel.base.files import write_atomic
+from drkernel.base.files import DiskCache
 from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
-from estimator_table import curve, interval
+from estimator_table import curve, interval, rules_digest
 from surveys import markdown, parser_of, write_table
 
 VOCABULARY, PROMPTS, WIDTH, TURNS = 16, 16, 16, 2
@@ -201,13 +201,14 @@ def _mean(values: Tensor, use: Tensor, by_seed: tuple[int, int]) -> Tensor:
     return (values.reshape(by_seed) * use).sum(1) / use.sum(1)
 
 
-def remembered(path: Path, make: Callable[[], Any]) -> Any:
-    """What lies in a file, or is made and put there."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(make()))
-        print(f"made {path}", flush=True)
-    return json.loads(path.read_text())
+def remembered(kept: DiskCache, name: str, make: Callable[[], Any]) -> Any:
+    """What was made under a name by today's mathematics, or is made now."""
+    key = rules_digest(), name
+    if (found := kept.get(*key)) is None:
+        found = json.dumps(make()).encode()
+        kept.put(found, *key)
+        print(f"made {name}", file=sys.stderr, flush=True)
+    return json.loads(found)
 
 
 HEAD = ["tokens of a turn", "sampler", "rule", "KL (k3)", "turns rejected", "of the sound ones",
@@ -286,13 +287,13 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     seeds, steps, rates = args.seeds, args.steps, torch.full((args.seeds,), args.rate)
-    rows = [HEAD]
+    args.out.mkdir(parents=True, exist_ok=True)
+    kept, rows = DiskCache(args.out), [HEAD]
     for tokens in (args.tokens or (512, 2048)) if args.part != "rates" else ():
         found = {}
         for sampler, rule in [(sampler, rule) for sampler, rules in SAMPLERS.items() for rule in rules]:
-            name = re.sub(r"\W+", "-", f"mismatch-{tokens}-{seeds}-{steps}-{args.rate}-{sampler}-{rule}")
             run = partial(train, Walkers(seeds), sampler, rule, tokens, steps, rates, 8, 4)
-            log = remembered(args.out / f"{name}.json", run)
+            log = remembered(kept, f"mismatch {tokens} {seeds} {steps} {args.rate} {sampler}, {rule}", run)
             found[sampler, rule] = {key: np.array(values, dtype=float) for key, values in log.items()}
         rows += mismatch_table(tokens, found)
         if args.write:
@@ -304,8 +305,8 @@ def main() -> None:
     if args.part != "mismatch":
         borne = {}
         for name, (group, advantage) in RATES.items():
-            file = re.sub(r"\W+", "-", f"rates-{seeds}-{steps}-{name}") + ".json"
-            borne[name] = np.log(remembered(args.out / file, partial(largest, group, advantage, seeds, steps)))
+            made = partial(largest, group, advantage, seeds, steps)
+            borne[name] = np.log(remembered(kept, f"rates {seeds} {steps} {name}", made))
         print(*markdown(rates_table(borne)), sep="\n")
         if args.write:
             write_table(args.write / "long_answers_rates.csv", rates_table(borne))

@@ -25,7 +25,7 @@ from estimator_table import (
     rows_of,
     source_of,
     train,
-    with_last,
+    with_faint,
 )
 from verdicts import speedup_of, verdict_of
 
@@ -78,7 +78,7 @@ def faint_steps(monkeypatch):
 
 def test_a_dropped_answer_is_the_whole_one_without_the_faint_term(faint_steps):
     for problem in generate_problems("train", 40, 0, checked=False):
-        faint = with_last(problem, "faint")
+        faint = with_faint(problem)
         assert f"+ {FAINT} * t" in reference_source(faint)
         plans = plans_of(faint)
         depths = {plan.depth for plan in plans}

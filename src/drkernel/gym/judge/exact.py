@@ -32,7 +32,15 @@ from drkernel.gym.judge.other_calls import wrong_answer
 from drkernel.gym.judge.own_sizes import facts_of, placed_weights, places_of, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.protocol import CallResult, Choice, OpensSessions, Output, RecordedSession, SessionError
+from drkernel.gym.session.protocol import (
+    BEFORE_AN_ANSWER,
+    CallResult,
+    Choice,
+    OpensSessions,
+    Output,
+    RecordedSession,
+    SessionError,
+)
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord
@@ -387,7 +395,7 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
-            return [*found, *([name] if error.kind not in ("timeout", "out_of_memory") else [])]
+            return [*found, *([name] if error.kind not in BEFORE_AN_ANSWER else [])]
     side.hand_over(checker.session)
     return found
 

@@ -20,7 +20,7 @@ from functools import partial
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
-from drkernel.gym.session.protocol import SessionError
+from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.other_calls import (
@@ -36,8 +36,6 @@ from drkernel.verdict import Finding
 
 SECONDS = 10.0
 """wall seconds that the candidate has for all of them"""
-BEFORE_AN_ANSWER = ("timeout", "out_of_memory")
-"""limits that end a call before anything is known of its answer"""
 
 
 def make_other_calls(checker: Checker) -> None:

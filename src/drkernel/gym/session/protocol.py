@@ -22,6 +22,8 @@ from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError, ObservedBy, Profile, SandboxReport
 
 ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
+BEFORE_AN_ANSWER = ("timeout", "out_of_memory")
+"""limits that end a call before anything is known of its answer"""
 
 
 class SessionError(Exception):
