@@ -32,7 +32,7 @@ from drkernel.config import load_config
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.trainer import Run
 from estimator_table import HEAD, KeptPool, interval
-from surveys import markdown, parser_of, write_table
+from surveys import asks, markdown, parser_of, write_table
 
 STEPS = 20
 RUN = (
@@ -201,7 +201,7 @@ async def ask(args: argparse.Namespace) -> dict[str, dict[str, list[dict[str, An
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"default: all of {', '.join(QUESTIONS)}")
+    asks(parser, QUESTIONS)
     parser.add_argument("--base", type=Path, nargs="+", required=True, help="runs of the quickstart's recipe")
     parser.add_argument("--seeds", type=int, default=24)
     parser.add_argument("--share", default="0/1", help="i/n: every n-th seed from the i-th on, and no table")

@@ -54,7 +54,7 @@ from drkernel.rl.run import registry
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.verdict import Verdict
-from surveys import markdown, parser_of, write_table
+from surveys import asks, markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -763,7 +763,7 @@ MARKS = ("<!-- benchmarks/estimator_table.py writes from here on -->", "<!-- to 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("questions", nargs="*", help=f"default: all of {', '.join(QUESTIONS)}")
+    asks(parser, QUESTIONS)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--pays", action="store_true", help="print what lazy, partial and whole answers gain")
     parser.add_argument("--share", default="0/1", help="i/n: run every n-th part from the i-th on, and print nothing")

@@ -33,6 +33,19 @@ def clone_with(marker: str, *, history: bool = False) -> Callable[[str], Path]:
     return folder
 
 
+def asks(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
+    """Give a parser ``questions``, of which any may be named; without a name none, which stands for all. One that is
+    not ``known`` is refused, as ``choices`` would if it let none be named."""
+    names = ", ".join(known)
+
+    def question(text: str) -> str:
+        if text not in names.split(", "):
+            raise argparse.ArgumentTypeError(f"no question {text!r}; there are {names}")
+        return text
+
+    parser.add_argument("questions", nargs="*", type=question, metavar="QUESTION", help=f"default: all of {names}")
+
+
 # ---- rows that a survey keeps, a line of JSON each, so that an interrupted one goes on
 
 

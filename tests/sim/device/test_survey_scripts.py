@@ -10,7 +10,7 @@ import triton.language as tl
 
 from exact_public import tried
 from liger_cases import Case
-from surveys import clone_with
+from surveys import asks, clone_with, parser_of
 
 
 @triton.jit
@@ -37,6 +37,15 @@ def test_a_folder_that_is_no_clone_is_refused_by_name(tmp_path):
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "times"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=tmp_path, check=True)
     assert clone_with("results/times.json", history=True)(str(tmp_path)) == tmp_path
+
+
+def test_a_question_that_there_is_not_is_refused_by_name(capsys):
+    parser = parser_of("")
+    asks(parser, ("gamma", "void"))
+    assert parser.parse_args([]).questions == [] and parser.parse_args(["void", "gamma"]).questions == ["void", "gamma"]
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["void", "voids"])
+    assert "no question 'voids'; there are gamma, void" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("reference, outcome", [(lambda x: x * x, "proved"), (lambda x: x * x + 1e-6 * x, "differs")])
