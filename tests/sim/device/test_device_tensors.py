@@ -209,6 +209,21 @@ def test_views_share_memory_and_one_object_a_handle(dev):
     assert x.untyped_storage().data_ptr() == row.untyped_storage().data_ptr()
 
 
+@pytest.mark.parametrize("name", ["asarray", "from_dlpack"])
+def test_copies_that_are_asked_for_share_no_memory(dev, name):
+    x = torch.ones(3, device="cuda")
+    shared, copied = getattr(torch, name)(x), getattr(torch, name)(x, copy=True)
+    x.zero_()
+    assert shared.tolist() == [0.0] * 3 and copied.tolist() == [1.0] * 3
+
+
+def test_asarray_refuses_an_alias_of_another_dtype_and_detaches_where_no_gradient_is_wanted(dev):
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    with pytest.raises(ValueError, match="can't alias"):
+        torch.asarray(x, dtype=torch.float64, copy=False)
+    assert not torch.asarray(x, requires_grad=False).requires_grad and torch.asarray(obj=x) is x
+
+
 @pytest.mark.parametrize("read", [lambda x: x.numpy(), lambda x: __import__("numpy").asarray(x)])
 def test_numpy_is_refused_as_by_cuda(dev, read):
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 DLPACK = (torch, torch.utils.dlpack)
+_SHARED = lambda value, device=None, copy=False: value.detach().to(device=device, copy=bool(copy))  # noqa: E731
 FOREACH = (sys.modules["torch.optim.optimizer"], sys.modules["torch.utils._foreach_utils"])
 """modules that name the classes of tensors which operators on lists take"""
 NO_GRAPH = "is not offered on the simulated device: launch the kernels, or call the eager function, themselves"
@@ -476,7 +477,7 @@ def cuda_api_on(
         (UninitializedTensorMixin, "materialize", loading.materialize_on(UninitializedTensorMixin.materialize)),
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
         # both ends are this torch, and share the memory
-        *((owner, "from_dlpack", unless_ours(torch.from_dlpack, torch.Tensor.detach)) for owner in DLPACK),
+        *((owner, "from_dlpack", unless_ours(torch.from_dlpack, _SHARED)) for owner in DLPACK),
         *((owner, "to_dlpack", unless_ours(torch.to_dlpack, lambda value: value)) for owner in DLPACK),
         (torch.cuda.nvtx, "_nvtx", _MARKS),
         (torch.autograd.profiler.emit_nvtx, "__enter__", lambda self: self),

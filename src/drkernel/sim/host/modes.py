@@ -350,11 +350,9 @@ def _pin_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return args[0] if is_pinned(args[0]) else pin(args[0].clone())
 
 
-def unless_ours(original: Callable[..., Any], instead: Callable[[Any], Any]) -> Callable[..., Any]:
+def unless_ours(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that does ``instead`` with a device tensor, and ``original`` with anything else."""
-    return lambda value, *args, **kw: (
-        instead(value) if isinstance(value, DeviceTensor) else original(value, *args, **kw)
-    )
+    return lambda value, *args, **kw: (instead if isinstance(value, DeviceTensor) else original)(value, *args, **kw)
 
 
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -394,16 +392,16 @@ def _type(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.tensor(data, device="cuda")``: built on the host, then copied over."""
     wanted = kwargs.pop("device", None)
-    requires_grad = kwargs.pop("requires_grad", False)
+    requires_grad = kwargs.pop("requires_grad", None)
     pinned = kwargs.pop("pin_memory", False)
-    data = args[0] if args else kwargs.pop("data", None)
+    data = args[0] if args else kwargs.pop("obj" if func is torch.asarray else "data", None)
     on_device = is_cuda(wanted)
     if isinstance(data, DeviceTensor):
-        value = data if func is not torch.tensor else data.detach().clone()
-        if kwargs.get("dtype") is not None:
-            value = value.to(kwargs["dtype"])
-        if wanted is not None and not on_device:
-            value = value.to(wanted)
+        value = data.detach() if func is torch.tensor or requires_grad is False else data
+        copy, dtype = kwargs.get("copy"), kwargs.get("dtype") or value.dtype
+        if copy is False and (dtype != value.dtype or (wanted is not None and not on_device)):
+            raise ValueError(f"can't alias a {value.dtype} tensor of {value.device} as {dtype} of {wanted or 'cuda'}")
+        value = value.to(None if on_device else wanted, dtype, copy=func is torch.tensor or bool(copy))
     else:
         data = _with_elements_on_host(data)
         if wanted is not None and not on_device:
