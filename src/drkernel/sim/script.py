@@ -23,10 +23,9 @@ from pydantic import Field
 from drkernel.config import Config
 from drkernel.digest import package_folder
 from drkernel.sim.context import SimDevice, device
-from drkernel.sim.gpu.accounts import LaunchKey, launch_key
+from drkernel.sim.gpu.accounts import LaunchKey, LaunchRecord, launch_key
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree
 from drkernel.sim.gpu.device_journal import MAX_DETAILED_TEXT, detail_of
-from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.heap import SCRIPT_SHARE, default_budget
 from drkernel.sim.gpu.lazy import Execution
 from drkernel.sim.gpu.pricing import Depth

@@ -224,6 +224,26 @@ def test_a_histogram_of_integers_divides_as_integers_do() -> None:
         assert torch.histc(x, 2).tolist() == [5, 1] and torch.histc(x.float(), 2).tolist() == [5, 1]
 
 
+@pytest.mark.parametrize("data", [True, False])
+def test_products_pools_and_convolutions_of_integers_are_refused_as_by_cuda(data: bool) -> None:
+    with sim.device("h100", data_free=None if data else DataFree()):
+        x = torch.ones(1, 2, 8, 8, dtype=torch.int64, device="cuda")
+        for kernel, call in (
+            ("addmm_cuda", lambda: x[0, 0] @ x[0, 0]), ("baddbmm_cuda", lambda: x[0] @ x[0]),
+            ("slow_conv2d_cuda", lambda: torch.nn.functional.conv2d(x, x[:, :, :3, :3])),
+            ("max_pool2d_with_indices_out_cuda_frame", lambda: torch.nn.functional.max_pool2d(x, 2)),
+            ("addmv_impl_cuda", lambda: x[0, 0] @ x[0, 0, 0]), ("dot", lambda: x[0, 0, 0] @ x[0, 0, 0]),
+        ):  # fmt: skip
+            with pytest.raises(NotImplementedError, match=f"\"{kernel}\" not implemented for 'Long'"):
+                call()
+        assert (x[0, 0, :0] @ x[0, 0]).shape == (0, 8) and torch.matmul(x.float(), x.float()).shape == x.shape
+
+
+def test_magnitudes_of_booleans_are_themselves() -> None:
+    with sim.device("h100"):
+        assert torch.tensor([True, False], device="cuda").abs().tolist() == [True, False]
+
+
 def test_hardswish_has_the_inner_slope_at_its_bends() -> None:
     with sim.device("h100"):
         x = torch.tensor([-4.0, -3, 0, 3, 4], device="cuda", requires_grad=True)

@@ -235,7 +235,7 @@ UNPRICED: dict[str, str] = {
         "its arithmetic is not counted",
     ),
     **_names(
-        """_trilinear affine_grid_generator block_diag histogram embedding_renorm renorm repeat_interleave ormqr
+        """_trilinear affine_grid_generator block_diag embedding_renorm renorm repeat_interleave ormqr
         segment_reduce _ctc_loss_backward _cdist_backward _pdist_backward _embedding_bag_backward
         _segment_reduce_backward _embedding_bag_per_sample_weights_backward _amp_update_scale normal_functional
         rrelu_with_noise_functional nonzero_static fractional_max_pool2d fractional_max_pool2d_backward

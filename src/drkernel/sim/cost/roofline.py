@@ -44,7 +44,8 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
     parts["fixed"] = fixed
     seconds = busy + fixed
     bound: Bound = "latency" if fixed > busy else ("memory" if memory >= compute else "compute")
-    ideal = max(sum(access.nbytes for access in work.accesses) / spec.hbm_bandwidth, _ideal_compute(work, spec))
+    arithmetic = (count / peak_of(unit, spec) for unit, count in work.flops.items())
+    ideal = max((sum(access.nbytes for access in work.accesses) / spec.hbm_bandwidth, *arithmetic))
     return CostEstimate(
         seconds=seconds, dram_bytes=dram, l2_bytes=moved, flops=dict(work.flops), bound=bound,
         roofline=ideal / seconds if seconds else 0.0, parts=parts, kernels=work.fixed_kernels,
@@ -125,11 +126,6 @@ def peak_of(unit: str, spec: GPUSpec) -> float:
 def mma_sync_share(spec: GPUSpec) -> float:
     """Share of the tensor rate that kernels on ``mma.sync`` reach: all of it before Hopper."""
     return MMA_SYNC_SHARE if isinstance(spec.arch, int) and spec.arch >= 90 else 1.0
-
-
-def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:
-    """Seconds at data-sheet peaks."""
-    return max((count / peak_of(unit, spec) for unit, count in work.flops.items()), default=0.0)
 
 
 UPDATE_BYTES = 2 * 64.0

@@ -5,10 +5,8 @@ which the device calls directly, trust some properties: that a gradient has the 
 an entry for each channel, that a stride is not 0. Error messages here mention shapes and options only, never contents.
 Values of index tensors are checked in ``index_checks.py``.
 
-Shape checks for gradients (and resampling), whose kernels trust that shapes fit.
-
-The inputs of a backward operator must be what its forward operator would have given. PyTorch's autograd only ever calls
-these operators with consistent shapes, but host code can call the device's directly.
+The inputs of a backward operator must be what its forward operator would have given: autograd's are, those of host code
+that calls the operator itself need not be.
 """
 
 import math
@@ -18,7 +16,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_lists import FACTORIES, names
+from drkernel.sim.gpu.operator_lists import FACTORIES, ON_FLOATS, names
 
 Check = Callable[[Sequence[Any], dict[str, Any]], None]
 MAX_SCALE = 1e9
@@ -289,7 +287,7 @@ MEMORY_STRIDES = names(
 def check_arguments(
     base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any], values: Collection[str]
 ) -> None:
-    """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` for a call that its kernel cannot safely run. ``values``:
+    """Raise for a call that its kernel cannot safely run, or for integers where CUDA has no kernel. ``values``:
     parameters that are operands, for which a number may stand."""
     for name, value in (*((name, value) for (name, _), value in zip(parameters, args, strict=True)), *options.items()):
         kind = _TYPES.get(name) or _TYPES.get(name.rpartition("_")[2])
@@ -297,9 +295,15 @@ def check_arguments(
             raise TypeError(f"{name} must be a {kind.__name__}")  # a number would be taken for one, whatever it is
         if isinstance(value, (int, list)) and name not in values:
             _check_numbers(base, name, value)
-    special = _SPECIAL.get(base.removesuffix("_") if base.endswith("_") else base)
-    if special is not None:
+    public = base.removesuffix("_")
+    if (special := _SPECIAL.get(public)) is not None:
         special(args, options)
+    if (kernel := ON_FLOATS.get(public)) is not None:
+        given = [x for x in args[:3] if isinstance(x, torch.Tensor)]
+        for dtype in {x.dtype for x in given if all(x.numel() for x in given)}:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                name = torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
+                raise NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")
 
 
 def _check_numbers(base: str, name: str, value: Any) -> None:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import torch
 
 from drkernel.sim.gpu.heap import DeviceHeap, Held
-from drkernel.sim.gpu.operator_rules import OperatorRule, names
+from drkernel.sim.gpu.operator_lists import names
+from drkernel.sim.gpu.operator_rules import OperatorRule
 from ttir_executor.skeleton.measure import StorageUse
 
 FILLS = names(
@@ -155,7 +156,10 @@ class DataFlow:
         copies: dict[int, Origin] = {}
         for number in writes:
             targets = [one for one in held if self._heap.storage(one.base) == number]
-            found = [None if _expanded(target) else _source_of(target.tensor, sources) for target in targets]
+            found = [
+                None if _expanded(to) else next((one for one in sources if _same_elements(to.tensor, one.tensor)), None)
+                for to in targets
+            ]
             if targets and all(source is not None for source in found):
                 copies[number] = self._worst(self._numbers([source for source in found if source is not None]))
         self._origin.update(dict.fromkeys(writes, "launch"))
@@ -242,10 +246,6 @@ def _covers(held: Held) -> bool:
 def _expanded(held: Held) -> bool:
     """Return whether a tensor has more elements than its storage: comparing it might take unbounded memory."""
     return held.tensor.numel() * held.tensor.element_size() > held.nbytes
-
-
-def _source_of(target: torch.Tensor, sources: Sequence[Held]) -> Held | None:
-    return next((source for source in sources if _same_elements(target, source.tensor)), None)
 
 
 def _arrangements(source: torch.Tensor) -> Any:

@@ -124,6 +124,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
     "_int_mm": int_mm,
+    "abs": lambda x: x.clone() if x.dtype == torch.bool else torch.ops.aten.abs.default(x),
     "hardswish_backward": hardswish_backward,
     "histc": histc,
     "_scaled_mm": scaled_mm,

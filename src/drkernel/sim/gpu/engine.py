@@ -46,9 +46,6 @@ from ttir_executor.compiled import (
 )
 from ttir_executor.order import IN_ORDER, Order, draw_order
 
-__all__ = ["Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
-
-
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 

@@ -31,7 +31,7 @@ PUBLIC = names(
     fractional_max_pool3d fractional_max_pool3d_backward frexp full full_like gather gcd ge gelu gelu_backward geometric
     geqrf glu glu_backward grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward gt
     hamming_window hann_window hardshrink hardshrink_backward hardsigmoid hardsigmoid_backward hardswish
-    hardswish_backward hardtanh hardtanh_backward heaviside histc histogram huber_loss huber_loss_backward hypot i0
+    hardswish_backward hardtanh hardtanh_backward heaviside histc huber_loss huber_loss_backward hypot i0
     igamma igammac im2col index index_add index_copy index_fill index_put index_reduce index_select is_same_size
     is_set_to isin isinf isnan isneginf isposinf kaiser_window kthvalue lcm ldexp le leaky_relu leaky_relu_backward lerp
     lgamma lift_fresh linalg__powsum linalg_cholesky_ex linalg_cross linalg_eig linalg_eigvals
@@ -158,3 +158,12 @@ TELLS_A_FLAG = names("equal _linalg_check_errors")
 
 BY_FORM = names("rand_like randn_like randint_like zeros_like ones_like full_like new_zeros new_ones new_full")
 """make a tensor like another one, of which they do not read the values"""
+
+ON_FLOATS = {
+    **dict.fromkeys(names("mm addmm _addmm_activation addbmm linear"), "addmm_cuda"),
+    **dict.fromkeys(names("bmm baddbmm"), "baddbmm_cuda"), **dict.fromkeys(names("mv addmv"), "addmv_impl_cuda"),
+    "dot": "dot", "vdot": "vdot", **dict.fromkeys(names("convolution _convolution"), "slow_conv2d_cuda"),
+    "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame", "avg_pool2d": "avg_pool2d_out_cuda_frame",
+    "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame", "avg_pool3d": "avg_pool3d_out_frame",
+}  # fmt: skip
+"""Operators for which the CPU takes integers and CUDA does not -> the name of CUDA's kernel."""

@@ -27,7 +27,6 @@ from drkernel.sim.gpu.operator_lists import (
     ALLOCATORS,
     BY_FORM,
     FACTORIES,
-    FREE_OPERATORS,
     INTERNAL,
     LIBRARY_CALLS,
     METADATA_OPERATORS,
@@ -110,7 +109,7 @@ class InFloat32:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The operator's result, each part rounded to the dtype that CUDA gives it."""
         half = self._half([*args, *kwargs.values()])
-        if half is None or (self.accumulate is not None and not _truthy(args, self.accumulate)):
+        if half is None or (self.accumulate is not None and not any(args[self.accumulate : self.accumulate + 1])):
             return self.overload(*args, **kwargs)
         wide = [_widened(value) for value in args]
         named = {key: _widened(value) for key, value in kwargs.items()}
@@ -173,10 +172,6 @@ def as_on_cuda(base: str, overload: Any) -> Any:
     return InFloat32(overload, base) if public in IN_FLOAT32 or public in ACCUMULATES or base in NORMS else overload
 
 
-def _truthy(args: Sequence[Any], index: int) -> bool:
-    return index < len(args) and bool(args[index])
-
-
 def _numbered(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
     return {**dict(enumerate(args)), **kwargs}
 
@@ -196,8 +191,6 @@ def _widened(value: Any) -> Any:
         return [_widened(item) for item in value]
     return torch.float32 if value in HALVES else value
 
-
-__all__ = ["ALLOCATORS", "FREE_OPERATORS", "METADATA_OPERATORS", "OperatorRule", "names", "rule_of"]
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _MISSING = object()

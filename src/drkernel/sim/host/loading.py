@@ -177,8 +177,7 @@ class _LegacyType(type):
         return torch.tensor(args[0] if args else [], dtype=cls.dtype, device="cuda")
 
 
-def _legacy(name: str, dtype: torch.dtype) -> _LegacyType:
-    return _LegacyType(f"{name}Tensor", (), {"dtype": dtype, "legacy_name": f"torch.cuda.{name}Tensor"})
-
-
-LEGACY_TENSOR_TYPES: dict[str, Any] = {f"{name}Tensor": _legacy(name, dtype) for name, dtype in LEGACY_TYPES.items()}
+LEGACY_TENSOR_TYPES: dict[str, Any] = {
+    f"{name}Tensor": _LegacyType(f"{name}Tensor", (), {"dtype": dtype, "legacy_name": f"torch.cuda.{name}Tensor"})
+    for name, dtype in LEGACY_TYPES.items()
+}
