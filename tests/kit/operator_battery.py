@@ -361,6 +361,7 @@ def _more_gradients(d: Draw) -> None:
         rows = d.size(16, 512)
         q, k, v = (d.x(2, 4, rows, 64, dtype=torch.float16).requires_grad_() for _ in range(3))
         _gradients(F.scaled_dot_product_attention(q, k, v))
+        _gradients(F.scaled_dot_product_attention(q, k, v[..., :32]))
         x = _matrix(d).requires_grad_()
         g = d.x(x.shape[0], 1).requires_grad_()
         _gradients(torch._weight_norm_interface(x, g, 0)[0])

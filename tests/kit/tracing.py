@@ -47,8 +47,6 @@ class TracedCall:
 class PatchedCalls(LibraryCalls):
     """A context in which torch's own functions pass library calls on, as meta tensors have no key to do it by."""
 
-    attention_dropout = True
-
     def __enter__(self) -> None:
         owners = {"dropout": torch._VF, "scaled_dot_product_attention": torch.nn.functional}
         named = {
@@ -56,7 +54,7 @@ class PatchedCalls(LibraryCalls):
             for name, stand_in in self.stand_ins().items()
             if name in owners or name.partition(".")[0] in RECURRENT
         }
-        named["rms_norm"] = (torch.nn.functional, partial(self._if_ours, self._rms_norm))
+        named["rms_norm"] = (torch.nn.functional, partial(self._if_ours, False, self._rms_norm))
         self._patches = ExitStack()
         for name, (owner, stand_in) in named.items():
             call = partial(self._call, getattr(owner, name), stand_in)

@@ -219,12 +219,9 @@ class Compiled:
             with torch.no_grad():
                 result = self._call(*tree_map(self._to_twin, args), **tree_map(self._to_twin, kwargs))
             with operators_on(self._link):
-                return tree_map(self._from_twin, result)
+                return tree_map(lambda x: self.twins.original(x) if isinstance(x, torch.Tensor) else x, result)
         finally:
             self.twins.forget()
-
-    def _from_twin(self, leaf: Any) -> Any:
-        return self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     def _to_twin(self, leaf: Any) -> Any:
         return self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf
@@ -308,11 +305,11 @@ def keep_attention(module: GraphModule) -> None:
 
 
 def _fits(given: dict[str, Any]) -> bool:
-    operands = [_tensor(given[name]) for name in _NAMES[:3]]
+    query, key, value = (_tensor(given[name]) for name in _NAMES[:3])
     mask = _tensor(given.get("attn_mask"))
-    if any(operand is None for operand in operands) or (mask is not None and mask.dtype == torch.bool):
+    if query is None or key is None or value is None or (mask is not None and mask.dtype == torch.bool):
         return False
-    return not given.get("dropout_p") and not given.get("enable_gqa") and fits_fused_attention(*operands)
+    return not given.get("dropout_p") and fits_fused_attention(query, key, value, mask, bool(given.get("enable_gqa")))
 
 
 def _tensor(value: Any) -> Any:

@@ -86,6 +86,9 @@ SAME = {
     "max_pool": (lambda x: F.max_pool2d(x, 2), lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-1, -2)),
                  (1, 2, 4, 6)),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), attention_by_hand, *[(1, 2, 5, 4)] * 3),
+    "shared keys": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), lambda q, k, v:
+                    attention_by_hand(q, *(x.repeat_interleave(2, 1) for x in (k, v))), (1, 4, 5, 4),
+                    *[(1, 2, 5, 4)] * 2),
     "linear": (F.linear, lambda x, w, b: torch.einsum("nk,mk->nm", x, w) + b, (5, 4), (3, 4), (3,)),
     "cumsum": (lambda x: x.cumsum(1), lambda x: x @ torch.ones(6, 6).triu(), (3, 6)),
     "softplus": (lambda x: torch.tanh(F.softplus(x)), lambda x: 1 - 2 / ((1 + torch.exp(x)) ** 2 + 1), (3, 6)),

@@ -54,6 +54,38 @@ def test_forms_that_the_operator_does_not_take_go_their_usual_way() -> None:
     torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.parametrize("heads", [4, 2])
+def test_attention_and_its_gradient_are_one_operator_each(heads: int) -> None:
+    torch.manual_seed(0)
+    operands = [torch.randn(2, count, 9, 16, dtype=torch.float64) for count in (4, heads, heads)]
+    results = []
+    with sim.device("h100") as dev:
+        for place, dtype in (("cpu", torch.float64), ("cuda", torch.float16)):
+            given = [operand.detach().to(place, dtype).requires_grad_() for operand in operands]
+            out = F.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=heads != 4)
+            out.square().sum().backward()
+            results.append([out.detach().cpu().double(), *(one.grad.cpu().double() for one in given)])
+        assert dev.operators["aten._scaled_dot_product_flash_attention_for_cpu_backward"] == 1
+        assert not {"aten.bmm", "aten._safe_softmax"} & set(dev.operators)
+    for on_gpu, exact in zip(*results[::-1], strict=True):
+        torch.testing.assert_close(on_gpu, exact, rtol=5e-3, atol=5e-3)
+
+
+def test_attention_takes_the_kernels_that_are_allowed() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sim.device("h100") as dev, torch.no_grad():
+        q = torch.randn(1, 2, 5, 16, device="cuda")
+        for dtype, allowed in ((torch.float32, SDPBackend.MATH), (torch.float64, SDPBackend.MATH)):
+            with sdpa_kernel(allowed):
+                F.scaled_dot_product_attention(*[q.to(dtype)] * 3)
+        assert "aten._scaled_dot_product_flash_attention_for_cpu" not in dev.operators
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
+            F.scaled_dot_product_attention(q, q, q)
+        with pytest.raises(RuntimeError):
+            F.scaled_dot_product_attention(q, q[:, :1].half().repeat(1, 3, 1, 1), q)
+
+
 def test_dropout_is_one_operator_and_nothing_stays_replaced() -> None:
     before = (torch._VF.dropout, F.scaled_dot_product_attention)
     with sim.device("h100") as dev, torch.no_grad():

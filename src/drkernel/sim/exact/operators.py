@@ -549,6 +549,8 @@ def _attention(
     q: Exact, k: Exact, v: Exact, dropout: float = 0.0, causal: bool = False, attn_mask: Any = None, scale: Any = None,
     **options: Any,
 ) -> tuple[Exact, Exact]:  # fmt: skip
+    if len(q.shape) > 3 and q.shape[-3] != k.shape[-3]:  # heads that share keys
+        k, v = (x.map(lambda part: np.repeat(part, q.shape[-3] // part.shape[-3], axis=-3)) for x in (k, v))
     scores = q.matmul(k.map(lambda part: part.swapaxes(-1, -2))) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if causal:
         rows, columns = scores.shape[-2:]

@@ -192,7 +192,10 @@ def written(entries: Iterable[Entry] | None, addresses: Iterable[int] = ()) -> t
 
 def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | None:
     if isinstance(entry, Operator):
-        ins, outs = ([_meta_row(meta, names) for meta in some] for some in (entry.inputs, entry.outputs))
+        ins, outs = (
+            [[list(one.shape), list(one.stride), one.dtype, names(one.storage), one.offset] for one in some]
+            for some in (entry.inputs, entry.outputs)
+        )
         return ["op", entry.name, entry.label, ins, outs, encode(_without_handles(entry.args)), entry.conv_tf32]
     if isinstance(entry, LaunchEntry):
         stats = fields_of(entry.stats)
@@ -208,10 +211,6 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
         name = names.freed(entry.storage)
         return None if name is None else ["freed", name]
     return [entry.what]
-
-
-def _meta_row(meta: TensorMeta, names: _Names) -> list[Any]:
-    return [list(meta.shape), list(meta.stride), meta.dtype, names(meta.storage), meta.offset]
 
 
 def _without_handles(value: Any) -> Any:

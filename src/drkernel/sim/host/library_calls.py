@@ -21,21 +21,21 @@ from drkernel.sim.gpu.datafree.records import RECURRENT
 
 OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""
+RECORDED = ("scaled_dot_product_attention", "rms_norm")
+"""operators whose gradients have a kernel of their own, too"""
 _RMS_NORM = torch.ops.aten._fused_rms_norm.default
 _RMS_NORM_BACKWARD = torch.ops.aten._fused_rms_norm_backward.default
 FUSED_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_ATTENTION_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 class LibraryCalls:
     """Replacements under which those functions arrive as one operator each.
 
     ``applies`` decides whether a tensor (the function's first) is ours; ``run`` executes one ATen overload on
-    positional and keyword arguments. Calls that record gradients, and forms that the operators do not support, take
-    their usual path.
+    positional and keyword arguments. Calls that record gradients, of attention and RMS norm apart, and forms that the
+    operators do not support, take their usual path.
     """
-
-    attention_dropout = False
-    """whether the operator of attention takes dropout: it does on meta tensors"""
 
     def __init__(self, applies: Callable[[torch.Tensor], bool], run: Callable[[Any, tuple, dict[str, Any]], Any]):
         self.applies = applies
@@ -46,16 +46,14 @@ class LibraryCalls:
         path."""
         named: dict[str, Callable[..., Any]] = {
             **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
-            "dropout": self._dropout,
-            "scaled_dot_product_attention": self._attention,
             **{name: partial(self._as_it_is, getattr(torch.ops.aten, name).default) for name in OWN_KERNELS},
-        }
-        found = {name: partial(self._if_ours, stand_in) for name, stand_in in named.items()}
-        return {**found, "rms_norm": self._rms_norm_and_gradient}
+            "dropout": self._dropout, "scaled_dot_product_attention": self._attention, "rms_norm": self._rms_norm,
+        }  # fmt: skip
+        return {name: partial(self._if_ours, name in RECORDED, stand_in) for name, stand_in in named.items()}
 
-    def _if_ours(self, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not records(args)
-        return stand_in(*args, **kwargs) if ours else NotImplemented
+    def _if_ours(self, gradients: bool, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0])
+        return stand_in(*args, **kwargs) if ours and (gradients or not records(args)) else NotImplemented
 
     def _recurrent(self, kind: str, *args: Any) -> Any:
         if len(args) != 9:  # packed sequences
@@ -76,59 +74,72 @@ class LibraryCalls:
     ) -> Any:  # fmt: skip
         if weight is not None and weight.dtype != x.dtype:
             return NotImplemented  # the fused kernel takes one dtype, here as on a GPU
-        return self.run(_RMS_NORM, (x, list(normalized_shape), weight, eps), {})[0]
+        shape = list(normalized_shape)
 
-    def _rms_norm_and_gradient(self, *args: Any, **kwargs: Any) -> Any:
-        """RMS norm in one kernel, its gradient in another."""
-        result = self._if_ours(self._rms_norm, *args, **kwargs)
-        if result is not NotImplemented or kwargs or not records(args) or not self.applies(args[0]):
-            return result
-        x, shape, weight, eps = (*args, None, None)[:4]
-        if weight is not None and weight.dtype != x.dtype:
-            return NotImplemented
-        return _FusedRMSNorm.apply(self.run, x, tuple(shape), weight, eps)
+        def forward(x: torch.Tensor, weight: Any) -> Any:
+            out, scale = self.run(_RMS_NORM, (x, shape, weight, eps), {})
+            return out, (x, weight, scale)
+
+        def backward(wanted: list[bool], gradient: torch.Tensor, x: torch.Tensor, weight: Any, scale: Any) -> Any:
+            return self.run(_RMS_NORM_BACKWARD, (gradient, x, shape, scale, weight, wanted), {})
+
+        return _WithGradient.apply(forward, backward, x, weight)
 
     def _attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        plain = not enable_gqa and (self.attention_dropout or not dropout_p)
-        if not plain or not fits_fused_attention(query, key, value):
-            return NotImplemented
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
+        if dropout_p or records([attn_mask]) or not fits_fused_attention(query, key, value, attn_mask, enable_gqa):
+            return NotImplemented
         options = {"attn_mask": attn_mask, "scale": scale}
-        return self.run(FUSED_ATTENTION, (query, key, value, dropout_p, is_causal), options)[0]
+
+        def forward(*operands: torch.Tensor) -> Any:
+            out, sums = self.run(FUSED_ATTENTION, (*operands, dropout_p, is_causal), options)
+            return out, (*operands, out, sums)
+
+        def backward(wanted: list[bool], gradient: torch.Tensor, *saved: torch.Tensor) -> Any:
+            return self.run(_ATTENTION_BACKWARD, (gradient, *saved, dropout_p, is_causal), options)
+
+        return _WithGradient.apply(forward, backward, query, key, value)
 
 
-def fits_fused_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether the fused kernels take these operands, here as on a GPU: four dimensions, one head size, whole rows."""
-    operands = (query, key, value)
-    if not query.dim() == key.dim() == value.dim() == 4 or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
-        return False
-    return all(operand.stride(-1) == 1 for operand in operands)
+def fits_fused_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None, shared_heads: bool = False
+) -> bool:
+    """Whether a fused kernel that is allowed takes these operands, here as on a GPU: four dimensions, one head size,
+    whole rows, no fp64; halves where heads share keys. Raises ``RuntimeError`` where nothing else is allowed."""
+    operands, allowed = (query, key, value), torch.backends.cuda
+    fits = [x.dim() for x in operands] == [4] * 3 and len({x.shape[-1] for x in operands}) == 1
+    shared = fits and query.shape[1] != key.shape[1]
+    flash = allowed.cudnn_sdp_enabled() or (allowed.flash_sdp_enabled() and mask is None)
+    efficient = not shared and allowed.mem_efficient_sdp_enabled()
+    some = efficient if query.dtype == torch.float32 else (flash or efficient) and query.dtype != torch.float64
+    if fits and some and (shared_heads or not shared) and all(x.stride(-1) == 1 for x in operands):
+        return True
+    if not allowed.math_sdp_enabled():
+        raise RuntimeError("No available kernel. Aborting execution.")
+    return False
 
 
-class _FusedRMSNorm(torch.autograd.Function):
-    """``aten::_fused_rms_norm`` with the derivative that CUDA builds have for it."""
+class _WithGradient(torch.autograd.Function):
+    """An operator of CUDA builds that has a derivative there: ``forward(*inputs)`` gives its result and what it saves,
+    ``backward(wanted, gradient, *saved)`` the gradients of its inputs."""
 
     @staticmethod
-    def forward(
-        ctx: Any, run: Any, x: torch.Tensor, shape: tuple[int, ...], weight: torch.Tensor | None, eps: float | None
-    ) -> torch.Tensor:
-        """Normalise ``x`` [..., *shape]; the result has the same shape."""
-        out, scale = run(_RMS_NORM, (x, list(shape), weight, eps), {})
-        ctx.save_for_backward(x, weight, scale)
-        ctx.run, ctx.shape = run, shape
+    def forward(ctx: Any, forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> torch.Tensor:
+        """Run the operator."""
+        out, saved = forward(*inputs)
+        ctx.save_for_backward(*saved)
+        ctx.of_inputs = backward
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """Gradients of the input and of the weight."""
-        x, weight, scale = ctx.saved_tensors
-        wanted = [ctx.needs_input_grad[1], ctx.needs_input_grad[3]]
-        of_x, of_weight = ctx.run(_RMS_NORM_BACKWARD, (gradients[0], x, list(ctx.shape), scale, weight, wanted), {})
-        return None, of_x, None, of_weight, None
+        """Run its derivative."""
+        wanted = list(ctx.needs_input_grad[2:])
+        return None, None, *ctx.of_inputs(wanted, gradients[0], *ctx.saved_tensors)
 
 
 def records(args: Sequence[Any]) -> bool:

@@ -134,7 +134,7 @@ class OperatorMode(TorchDispatchMode):
             return answer(*args, **kwargs)
         if func is torch.ops.aten.allclose.default:
             with self:
-                return _allclose(*args, **kwargs)
+                return bool(torch.isclose(*args, **kwargs).all().item())  # two operators and a copy, as on a GPU
         if func is torch.ops.aten._pack_padded_sequence.default:  # lengths and the sizes of batches stay on the host
             with self:
                 return func._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
@@ -153,13 +153,6 @@ _OF_FORMS: dict[Any, Callable[..., bool]] = {
     torch.ops.aten.is_pinned.default: lambda *_: False,
 }
 """questions about tensors, of any device, that the host answers"""
-
-
-def _allclose(
-    a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> bool:
-    """``torch.allclose`` as CUDA runs it: two operators, and a copy of their result to the host."""
-    return bool(torch.isclose(a, b, rtol, atol, equal_nan).all().item())
 
 
 def _by_way_of_host(func: Any, *args: Any, **kwargs: Any) -> Any:
