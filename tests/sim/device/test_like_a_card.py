@@ -653,3 +653,12 @@ def test_gradients_by_indices_that_nothing_checks() -> None:
         finally:
             torch.use_deterministic_algorithms(False)
     assert all(map(torch.equal, *results))
+
+
+def test_segments_whose_lengths_are_trusted_are_checked_all_the_same() -> None:
+    with sim.device("h100"):
+        x = torch.arange(5.0, device="cuda")
+        lengths = torch.tensor([2, 3], device="cuda")
+        assert torch.segment_reduce(x, "sum", lengths=lengths, unsafe=True).tolist() == [1.0, 9.0]
+        with pytest.raises(RuntimeError, match="lengths"):
+            torch.segment_reduce(x, "sum", lengths=lengths + 9, unsafe=True)

@@ -547,7 +547,6 @@ def _bag_scales_backward(args: list[Any], options: dict[str, Any]) -> None:
 
 
 def _segments(args: list[Any], options: dict[str, Any]) -> None:
-    need(not options.get("unsafe"), "segment_reduce with unsafe=True is not offered")
     need(options.get("offsets") is None and options.get("indices") is None, "segment_reduce takes lengths alone")
 
 

@@ -128,6 +128,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "hardswish_backward": hardswish_backward,
     "histc": histc,
     "_scaled_mm": scaled_mm,
+    "segment_reduce": lambda *args, **terms: torch.ops.aten.segment_reduce.default(*args, **terms | {"unsafe": False}),
     "resize_": resize,
     "resize_as_": lambda x, like, memory_format=None: resize(x, like.shape, memory_format),
 }
