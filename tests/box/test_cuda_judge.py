@@ -253,9 +253,9 @@ def test_two_pools_never_use_one_card_at_once(on_cpu, own_kernel, monkeypatch, t
     monkeypatch.setattr("drkernel.gym.device.uuid_of", lambda device: "GPU-fake")
     spans, whole = [], Trial.run
 
-    def run(trial, side, session, factory):
+    def run(trial, side, session):
         start = time.monotonic()
-        whole(trial, side, session, factory)
+        whole(trial, side, session)
         spans.append((start, time.monotonic()))
 
     monkeypatch.setattr(Trial, "run", run)

@@ -426,7 +426,7 @@ def test_a_candidate_stands_still_while_its_reference_is_timed(gym):
 
 
 STARTS_AS_THE_DRIVER = """
-import os, socket, threading
+import fcntl, os, socket, threading
 def named():
     with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
         file.write("of-driver")
@@ -437,6 +437,8 @@ class ModelNew:
         thread.join()
         os.close(os.memfd_create("x"))
         open("/proc/sys/kernel/random/boot_id").close()
+        with open("compiled", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind("\\0of-driver")
         listening.listen()
@@ -449,7 +451,8 @@ class ModelNew:
 
 
 def test_what_nvidias_driver_does_when_it_starts_is_allowed(gym):
-    """Each of these was refused, and cuInit failed with error 304 on the first card that this ran on."""
+    """Each of these was refused, and cuInit failed with error 304 on the first card that this ran on; without the lock
+    torch.compile compiles nothing."""
     launcher = gym.factory._alive()
     with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
         session.load(STARTS_AS_THE_DRIVER, [], {}, seed=0)

@@ -88,6 +88,7 @@ def test_nvidias_driver_may_listen_and_nobody_may_connect():
     """Without a Unix socket that listens and ``memfd_create`` cuInit fails with error 304."""
     program = assemble(of_driver=True)
     assert [decide(program, nr) for nr in (49, 50, 319)] == [ALLOW] * 3
+    assert (decide(program, 73), decide(assemble(), 73)) == (ALLOW, EPERM), "flock, which its compilers take"
     assert decide(program, 41, 1, SEQUENCED | 0x80000) == ALLOW
     assert decide(program, 41, 1, DATAGRAM) == decide(program, 41, 2, STREAM) == decide(program, 42) == EPERM
 

@@ -44,12 +44,13 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "io_setup": (206, 0), "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
     # what candidates on one machine could tell each other by files that they all may read, or see of each other there
-    "flock": (73, 32), "inotify_init": (253, None), "inotify_init1": (294, 26),
+    "inotify_init": (253, None), "inotify_init1": (294, 26),
 }  # fmt: skip
 _SOCKET = (41, 198)
 _DRIVER: dict[str, tuple[int | None, int | None]] = {"socket": _SOCKET, "bind": (49, 200), "listen": (50, 201),
-                                                     "memfd_create": (319, 279)}  # fmt: skip
-"""what NVIDIA's driver does not start without: memory, and a socket where its IPC listens, to which nobody connects"""
+                                                     "memfd_create": (319, 279), "flock": (73, 32)}  # fmt: skip
+"""what NVIDIA's driver does not start without: memory, and a socket where its IPC listens, to which nobody connects;
+and locks, without which torch.compile compiles nothing"""
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
             "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
@@ -94,7 +95,7 @@ def assemble(
     ``allow_signals`` is right where a PID namespace or Landlock's signal scope already keeps signals inside the job;
     otherwise only ``own_pid`` may be signalled. Without ``allow_fork`` there can be threads but no processes, for where
     nothing else could find them all again. ``of_driver``: what the driver of a real GPU needs, memory that no limit
-    counts and Unix sockets that listen.
+    counts and Unix sockets that listen; and of its compilers, locks of files.
     """
     arch = arch or linux.machine()
     column = 0 if arch == "x86_64" else 1
