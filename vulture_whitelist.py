@@ -53,7 +53,7 @@ _.candidate_sha256, _.binds, _.listings
 # held so that they live: the socket whose name is the claim; what C calls
 _.uid_claim, _.deleter
 # what only tests can see of another process
-_.wait_until_gone, _.call_seconds, _.pids
+_.wait_until_gone, _.pids
 # read by TorchInductor
 _._boxed_call, _.cache_key, _.cache_linemap
 # read by the script of the live page (serve/static/watch.js)

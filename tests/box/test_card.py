@@ -38,7 +38,7 @@ def test_a_session_on_the_card(card):
         assert not torch.equal(skipped, torch.relu(x * 2))
         handle = session.put(x)
         timed = session.time([[handle]], order=[0] * 5, flush_bytes=1 << 12, keep=3)
-        assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
+        assert min(timed.device_seconds) > 0 and sum(timed.device_seconds) < timed.wall_seconds
         assert torch.equal(timed.kept[0].value, torch.relu(x * 2))
         rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
         assert rows.pop("double") == "custom" and set(rows.values()) == {"library"}

@@ -128,6 +128,15 @@ def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu, own_kernel):
     assert "wrong_when_timed" in [finding.kind for finding in verdict.findings]
 
 
+def test_what_writes_behind_an_allocation_is_incorrect(on_cpu, own_kernel):
+    """On a simulated GPU it is an illegal access; PyTorch's allocator has room there, so that a real one goes on."""
+    body = "y = torch.empty_like(x).copy_(x); y.as_strided((1,), (1,), y.numel()).zero_(); return self.norm(y)"
+    verdict = grade(on_cpu, INLINE + MODULE.format(body=body))
+    assert verdict.status == "incorrect" and verdict.speedup is None
+    found = next(finding for finding in verdict.findings if finding.kind == "out_of_bounds")
+    assert found.severity == "bug" and found.evidence["allocations"] == 1
+
+
 def test_a_candidate_that_fails_when_timed_fails(on_cpu, own_kernel):
     verdict = grade(on_cpu, INLINE + MODULE.format(body="assert self.calls < 12; return self.norm(x)"))
     assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None

@@ -78,6 +78,8 @@ def install() -> None:
 
 
 def _card_runner(cuda: Any) -> type:
+    import torch
+
     from drkernel import sim
     from drkernel.sim.host.triton_kernel import SimKernel
 
@@ -92,6 +94,10 @@ def _card_runner(cuda: Any) -> type:
                 self.card = self._held.__enter__()
             super().__init__(channel, scratch, device)
             self._launches.watch_compiled(SimKernel)
+
+        def _synchronize(self) -> None:
+            if self.card is not None:
+                torch.cuda.synchronize()
 
         def _mark(self) -> Any:
             return cuda._HostMark()

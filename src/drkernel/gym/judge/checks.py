@@ -293,6 +293,8 @@ class Checker:
         the result would depend on luck."""
         record = checked.result.record.device
         if record is None:
+            if overrun := checked.result.record.overrun:
+                self.fail(checked, show.overrun(checked.index, overrun))
             return
         if record.fault is not None:
             detail = CandidateError(type="DeviceFault", message=f"a fault of the device was hidden: {record.fault}")

@@ -265,6 +265,12 @@ def narrow_range(call: int, declared: str, contents: str) -> Finding:
     )
 
 
+def overrun(call: int, allocations: int) -> Finding:
+    """Bytes behind allocations were written, on a real GPU."""
+    message = f"Call {call + 1} wrote behind the end of {allocations} allocations, inputs' or the candidate's own."
+    return _bug("out_of_bounds", message, {"call": str(call + 1), "allocations": allocations})
+
+
 def host_result(output: int, device: str) -> Finding:
     """An output is not on the device."""
     return _bug(

@@ -11,10 +11,10 @@ import ctypes
 import itertools
 import os
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -22,14 +22,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.gym.runner.runner import Runner, type_name
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
-from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
+from drkernel.sim.gpu.operator_lists import ALLOCATORS, FREE_OPERATORS
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 
 POISONED_BYTES = 64 << 20
+BAND_BYTES, BAND = 4096, 0xFF
+"""behind what a checked call may touch, and each byte of it: NaN to whoever reads floats there, -1 to others"""
+BANDED = {*ALLOCATORS, "zeros", "zeros_like", "new_zeros"}
 MOST_CHARACTERS = 400_000
 """of the names of a call's kernels: thousands of them, and as JSON less than an answer may be long"""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-_clock = time.perf_counter
+_wait_for_card = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)  # before a candidate replaces it
 
 
 class CudaRunner(Runner):
@@ -41,6 +44,8 @@ class CudaRunner(Runner):
         self._device = torch.device(device)
         self._next = itertools.count(1)
         self._copies: dict[int, torch.Tensor] = {}
+        self._bands: dict[int, list[torch.Tensor]] = {}
+        """behind the inputs"""
         self._most_bytes = 0
         self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         self._kept: Any = None
@@ -69,7 +74,7 @@ class CudaRunner(Runner):
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            _wait_for_card()
 
     # ---- tensors
 
@@ -77,6 +82,7 @@ class CudaRunner(Runner):
         """A fresh allocation with the contents of a host tensor, and its handle."""
         handle = next(self._next)
         self._tensors[handle] = tensor.to(self._device, copy=True, memory_format=torch.preserve_format)
+        self._bands[handle] = banded(self._tensors[handle], self._device)
         self._copies[handle] = self._tensors[handle].clone()
         return handle
 
@@ -121,6 +127,7 @@ class CudaRunner(Runner):
         for handle in header["handles"]:
             self._tensors.pop(handle, None)
             self._copies.pop(handle, None)
+            self._bands.pop(handle, None)
         self._returned = [entry for entry in self._returned if entry[0] not in header["handles"]]
 
     def _argument(self, value: Any) -> Any:
@@ -140,19 +147,21 @@ class CudaRunner(Runner):
         arguments = replace_leaves(unpack(header["inputs"], payload), argument)
         self._poison(header.get("poison"))
         self._most_bytes = header["most_bytes"]
-        census = _Census()
+        census = _Census(self._device)
         skip, traced = header.get("interference") == "skip", bool(header.get("trace"))
         with self._launches.recording(skip=skip) as launches, census, torch.no_grad(), self._tracing(traced) as trace:
             result = self._module(*arguments)
             self._synchronize()
         outputs: list[Any] = []
         self._describe(result, outputs, 0)
+        bands = itertools.chain(*self._bands.values(), census.bands)
         mutated = [h for h, copy in self._copies.items() if not _same_bytes(self._tensors[h], copy)]
         return {
             "outputs": outputs,
             "type": type_name(result),
             "granted": granted,
             "mutated": mutated,
+            "broken": sum(not bool((band == BAND).all()) for band in bands),
             "launches": launches.told(),
             "operators": dict(census.counts),
             "trace": self._send_trace(trace),
@@ -199,7 +208,7 @@ class CudaRunner(Runner):
     # ---- time
 
     def _time(self, header: dict[str, Any], payload: bytearray) -> Any:
-        """Seconds of each call in ``order``, which names sets of arguments: by events and by this process's clock.
+        """Seconds of each call in ``order``, which names sets of arguments, by events.
 
         In the tensors at the places ``moved`` of a call's arguments the elements are moved on by its share in
         ``moves``. Each call finds the state named in ``starts_from`` as the block does.
@@ -213,7 +222,7 @@ class CudaRunner(Runner):
         flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
         lead, rest = flush.split([len(flush) - len(flush) // 4, len(flush) // 4])
         module = self._module if not header["dry"] else lambda *arguments: None
-        events, walls, places, moves = [], [], _Places(header["moved"]), header["moves"]
+        events, places, moves = [], _Places(header["moved"]), header["moves"]
         state = self._state() if header["starts_from"] else {}
         starts = [(state[name], state[name].clone()) for name in header["starts_from"]]
         start, end = self._mark(), self._mark()
@@ -222,8 +231,8 @@ class CudaRunner(Runner):
         self._kept = None
         with torch.no_grad():
             for index, chosen in enumerate(header["order"]):
-                self._forget_persisting_lines()
-                began = _clock()
+                if self._reset_l2 is not None:
+                    self._reset_l2()  # lines that an earlier call marked as persisting, which no flush reaches
                 lead.zero_()
                 arguments = places.filled(sets[chosen], moves[index] if moves else 0.0)
                 for value, first in starts:
@@ -233,13 +242,12 @@ class CudaRunner(Runner):
                 result = module(*arguments)
                 end.record()
                 self._synchronize()
-                walls.append(_clock() - began)
                 events.append(start.elapsed_time(end) * 1e-3)
                 if index == header["keep"]:
                     self._kept = result
                     if places.holds(result):  # an argument, or a view of one
                         places = _Places(header["moved"])
-        return {"events": events, "walls": walls}
+        return {"events": events}
 
     def _kept_outputs(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The outputs of the timed call that was to be kept."""
@@ -252,11 +260,6 @@ class CudaRunner(Runner):
         self._describe(result, outputs, 0)
         self._sample = None
         return {"outputs": outputs}
-
-    def _forget_persisting_lines(self) -> None:
-        """Reset L2 lines that an earlier call marked as persisting, which a flush does not reach."""
-        if self._reset_l2 is not None:
-            self._reset_l2()
 
     def _mark(self) -> Any:
         return torch.cuda.Event(enable_timing=True) if self._device.type == "cuda" else _HostMark()
@@ -297,6 +300,16 @@ class CudaRunner(Runner):
         os.remove(path)
         self.data += text
         return {"bytes": len(text)}
+
+
+def banded(tensor: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
+    """Extend the allocation of a plain tensor on ``device`` by a band, and return that: a write past the end shows."""
+    if type(tensor) is not torch.Tensor or tensor.device != device or tensor.layout != torch.strided:
+        return []
+    storage = tensor.untyped_storage()
+    end = storage.nbytes()
+    storage.resize_(end + BAND_BYTES)
+    return [torch.empty(0, dtype=torch.uint8, device=device).set_(storage, end, (BAND_BYTES,), (1,)).fill_(BAND)]
 
 
 SAMPLED, LAST = 1 << 16, 256
@@ -364,14 +377,14 @@ class _HostMark:
     """A stand-in for an event on a device without events."""
 
     def record(self) -> None:
-        self.seconds = _clock()
+        self.seconds = perf_counter()
 
     def elapsed_time(self, end: _HostMark) -> float:
         return (end.seconds - self.seconds) * 1e3
 
 
 class _Census(TorchDispatchMode):
-    """Counts ATen operators with device work."""
+    """Counts ATen operators with device work, and puts bands behind what is allocated."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -381,15 +394,20 @@ class _Census(TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         return True  # else what is compiled when it is timed is not compiled when it is checked
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
+        self.bands: list[torch.Tensor] = []
+        self._device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
         if name not in FREE_OPERATORS:
             self.counts[f"aten.{name}"] += 1
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if name in BANDED:
+            self.bands += banded(result, self._device)
+        return result
 
 
 _left_by_dynamo(_Census.__torch_dispatch__)
@@ -476,8 +494,4 @@ def _leaves(value: Any) -> list[Any]:
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    return torch.equal(_flat_bytes(left), _flat_bytes(right))
-
-
-def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return torch.equal(*(one.detach().contiguous().reshape(-1).view(torch.uint8) for one in (left, right)))

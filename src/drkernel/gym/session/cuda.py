@@ -4,11 +4,9 @@ It has the methods of a simulated session, and two more: :meth:`CudaSession.time
 the runner reports values, times and launches, so less is certain: the judge compares outputs with its own oracle, and
 the device's times must agree with ``wall_seconds``, the judge's clock around the whole block.
 
-Reads a profiler's trace in the judge's process: which kernels ran, for how long, and what launched them.
-
-The trace is written by Kineto (``export_chrome_trace``). It comes from the candidate's process, which could forge it;
-that is why coverage on a real GPU is marked as reported by the runner. Only the trace itself is used, not what that
-process says about it, and :func:`read_trace` refuses one that contradicts itself.
+Which kernels ran, for how long, and what launched them is read here from a profiler's trace, as Kineto writes it. The
+candidate's process could forge it: :func:`read_trace` refuses one that contradicts itself, and coverage is marked as
+reported by the runner.
 """
 
 from __future__ import annotations
@@ -51,21 +49,13 @@ _RUNTIME = ("cuda_runtime", "cuda_driver")
 
 
 @dataclass(frozen=True)
-class TracedCopy:
-    """A copy or a fill by the GPU's copy engine or runtime."""
-
-    name: str
-    seconds: float
-    host_seconds: float | None = None
-
-
-@dataclass(frozen=True)
 class Trace:
     """The activity of a GPU between the start and the end of a profile."""
 
     kernels: tuple[TracedKernel, ...]
     """in order of their start"""
-    copies: tuple[TracedCopy, ...]
+    copies: tuple[TracedKernel, ...]
+    """and fills, by the GPU's copy engine or runtime, of no operator"""
     elapsed: float
     """seconds from the first start to the last end; 0 without device work"""
 
@@ -78,7 +68,7 @@ def read_trace(data: bytes | bytearray) -> Trace:
         raise ValueError("a trace is an object with a list of traceEvents")
     operators, launching = _operators(events), _launching(events)
     kernels: list[tuple[float, TracedKernel]] = []
-    copies: list[TracedCopy] = []
+    copies: list[TracedKernel] = []
     starts: list[float] = []
     ends: list[float] = []
     for event in events:
@@ -95,10 +85,10 @@ def read_trace(data: bytes | bytearray) -> Trace:
             if kind == "kernel":
                 kernels.append((start, TracedKernel(name, seconds, operators.get(_id(event)), host)))
             else:
-                copies.append(TracedCopy(name, seconds, host))
+                copies.append(TracedKernel(name, seconds, None, host))
     elapsed = (max(ends) - min(starts)) * 1e-6 if ends else 0.0
-    ordered = tuple(kernel for _, kernel in sorted(kernels, key=lambda pair: pair[0]))
-    return Trace(ordered, tuple(copies), elapsed)
+    kernels.sort(key=lambda pair: pair[0])
+    return Trace(tuple(kernel for _, kernel in kernels), tuple(copies), elapsed)
 
 
 def _operators(events: list[Any]) -> dict[Any, str]:
@@ -129,10 +119,12 @@ def profile_of(trace: Trace, own: Collection[str], device: str, calls: int) -> P
     Rows of the trace are averaged over ``calls``.
     """
     rows: dict[tuple[str, Owner], list[float]] = {}
-    for kernel in trace.kernels:
-        _add(rows, *_owned(kernel, own), kernel)
-    for copy in trace.copies:
-        _add(rows, copy.name, "copy", copy)
+    owned = [(*_owned(kernel, own), kernel) for kernel in trace.kernels]
+    for name, owner, work in [*owned, *((copy.name, "copy", copy) for copy in trace.copies)]:
+        row = rows.setdefault((name, owner), [0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += work.seconds
+        row[2] += work.host_seconds or 0.0
     total = sum(seconds for _, seconds, _ in rows.values())
     shown = sorted(rows.items(), key=lambda row: -row[1][1])[:MAX_ROWS]
     return Profile(
@@ -160,13 +152,6 @@ def _owned(kernel: TracedKernel, own: Collection[str]) -> tuple[str, Owner]:
     return kernel.name, "custom" if kernel.name in own else "library"
 
 
-def _add(rows: dict[tuple[str, Owner], list[float]], name: str, owner: Owner, work: TracedKernel | TracedCopy) -> None:
-    row = rows.setdefault((name, owner), [0, 0.0, 0.0])
-    row[0] += 1
-    row[1] += work.seconds
-    row[2] += work.host_seconds or 0.0
-
-
 class CudaSession(JobSession):
     """One candidate on one GPU."""
 
@@ -175,9 +160,6 @@ class CudaSession(JobSession):
         self._source = ""
         self._language = TRITON
         super().__init__(launcher, settings, job)
-
-    def __enter__(self) -> CudaSession:
-        return self
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -251,6 +233,7 @@ class CudaSession(JobSession):
             operators={str(name): int(count) for name, count in answer["operators"].items()},
             mutated=[int(handle) for handle in answer["mutated"]],
             device=None,
+            overrun=int(answer["broken"]),
         )
         return CallResult(_outputs(answer, elements), str(answer["type"])[:100], record, seconds, named)
 
@@ -348,13 +331,12 @@ class CudaSession(JobSession):
         wall = time.perf_counter() - start
 
         def read() -> TimedCalls:
-            events, walls = (tuple(float(seconds) for seconds in answer[name]) for name in ("events", "walls"))
-            count = len(order)
-            if len(events) != count or len(walls) != count or not all(0 <= s < 1e6 for s in (*events, *walls)):
+            events = tuple(float(seconds) for seconds in answer["events"])
+            if len(events) != len(order) or not all(0 <= seconds < 1e6 for seconds in events):
                 raise ValueError("a time for each call is expected")
-            if not dry and min((*events, *walls), default=1.0) <= 0:
+            if not dry and min(events, default=1.0) <= 0:
                 raise ValueError("a call took no time")
-            return TimedCalls(events, walls, wall, [])
+            return TimedCalls(events, wall, [])
 
         timed = self._checked(read)
         return timed if keep is None else replace(timed, kept=self._kept(sample))

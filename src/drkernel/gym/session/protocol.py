@@ -125,6 +125,8 @@ class Observed:
     device: CallRecord | None
     """everything that the judge's own device observed: data flow, copies, host reads, late work, memory errors, races,
     modelled time; None on a real GPU, where none of it can be observed"""
+    overrun: int = 0
+    """allocations behind which something was written, on a real GPU"""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,6 @@ class TimedCalls:
 
     device_seconds: tuple[float, ...]
     """one per call, between two events on the device"""
-    call_seconds: tuple[float, ...]
-    """one per call, by the runner's clock, from before the flush until the device is idle"""
     wall_seconds: float
     """the whole block by the judge's clock, flushes included, the sending of outputs not"""
     kept: list[Output]

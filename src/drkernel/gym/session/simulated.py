@@ -44,9 +44,6 @@ class SimulatedSession(JobSession):
         self._records = False
         super().__init__(launcher, settings, job)
 
-    def __enter__(self) -> SimulatedSession:
-        return self
-
     @contextmanager
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> Iterator[None]:
         tape = self._records if seed is not None else None
