@@ -99,6 +99,14 @@ def test_the_page_of_the_paper_names_tests_and_recipes_that_exist():
         assert (ROOT / place).exists(), place
 
 
+def test_the_faults_of_the_first_days_on_a_gpu_are_held_by_tests_that_exist():
+    with (ROOT / "docs" / "gpu_faults.csv").open(encoding="utf-8", newline="") as file:
+        named = {row["fault"]: re.findall(r"test_\w+", row["held by"]) for row in csv.DictReader(file)}
+    there = set(re.findall(r"def (test_\w+)\(", "".join(p.read_text() for p in (ROOT / "tests").rglob("test_*.py"))))
+    assert named and all(named.values())
+    assert {fault: names for fault, names in named.items() if not {*names} <= there} == {}
+
+
 def test_long_tables_stand_below_the_links_to_them():
     sheets = sorted((ROOT / "docs").rglob("*.csv"))
     assert sheets
