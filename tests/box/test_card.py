@@ -61,6 +61,15 @@ def test_honest_kernels_that_the_measured_path_condemned(card, name):
     assert verdict.is_correct and verdict.co_judge, (verdict.status, verdict.error, verdict.findings)
 
 
+def test_a_kernel_that_names_itself_is_the_candidates_own(card):
+    """``repr`` gives the compiled kernel its name; by the function's it was a library's in the profile."""
+    with card.open(EvalSettings(device="cuda:0")) as session:
+        session.load(TRITON.replace("@triton.jit", "@triton.jit(repr=lambda specialised: 'doubled')"), [], {}, seed=0)
+        result = session.call([torch.randn(1000)])
+        rows = {row.name: row.owner for row in session.profile(result.arguments).rows}
+        assert [launch.name for launch in result.record.launches] == ["doubled"] and rows["doubled"] == "custom"
+
+
 def test_each_timed_call_at_own_sizes_finds_the_state_as_it_was(card):
     """Of the reference's runner, which answers the same call, too."""
     terms = {**CARD_TERMS, "time_at": "own", "checked_bytes": 4096}

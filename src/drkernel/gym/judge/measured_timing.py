@@ -114,8 +114,7 @@ def speedup_interval(
 
     Where the judge's clock decides the candidate's time, it does the reference's, too. Blocks are paired in time: block
     k of one side ran next to block k of the other, and pairs are resampled together; what all blocks of a session share
-    (:data:`SESSION_S`) is drawn. Raises ``ValueError`` when the two
-    sides do not have equally many blocks of equally many calls, or no calls.
+    (:data:`SESSION_S`) is drawn. Raises ``ValueError`` for sides of unequally many blocks or calls, or without calls.
     """
     by_clock = clock_decides(reference, candidate)
     value = median_seconds(reference, by_clock=by_clock) / median_seconds(candidate, by_clock=by_clock)

@@ -442,7 +442,7 @@ class LaunchLog:
         self._seen: Launches | None = None
 
     def install(self) -> None:
-        """Wrap Triton's launches permanently: of functions, and of kernels that were compiled ahead."""
+        """Wrap Triton's launches for good: of functions, told by kernels' names, and of what is compiled ahead."""
         from triton.compiler import CompiledKernel
         from triton.runtime.jit import JITFunction
 
@@ -451,10 +451,11 @@ class LaunchLog:
         original, log = JITFunction.run, self
 
         def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or log._seen is None:
+            if warmup or (seen := log._seen) is None:
                 return original(self, *args, grid=grid, warmup=warmup, **kwargs)
-            log._seen.add(self.fn.__name__, f"{self.fn.__module__}.{self.fn.__qualname__}")
-            return original(self, *args, grid=grid, warmup=log._skip, **kwargs)  # a warm-up compiles and does not run
+            kernel = original(self, *args, grid=grid, warmup=log._skip, **kwargs)  # a warm-up compiles and does not run
+            seen.add(getattr(kernel, "name", self.fn.__name__), f"{self.fn.__module__}.{self.fn.__qualname__}")
+            return kernel
 
         _left_by_dynamo(run, Launches.add)
         JITFunction.run = run
