@@ -224,12 +224,12 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: fl
         yield from _of_results(own, launched, one, before)
         checked = [each.seen.launched[signature] for each in same]
         yield from _of_loops(launched, checked)
-        yield from (*_of_lanes(launched, checked), *_of_updates(own, one, launched, checked)) if left else ()
+        yield from (*_of_lanes(launched, checked), *_of_updates(own, launched, same, checked)) if left else ()
         adds = _adds_sheets(launched) and _adds_sheets(before)
         if adds and sum(launched.wrote.values()) >= SLACK * least_size_growth(own, one) * sum(before.wrote.values()):
             continue
         for unit, amount in before.work.items():
-            if _does_enough(launched, before, unit):
+            if _does_enough(launched, before, unit) or (unit == STORED and not left):
                 continue
             grown = own.seen.total(unit) / one.seen.total(unit) if amount else 0.0
             if asked is None or grown < SLACK * asked * (DIAGONAL if own.work.discards else 1):
@@ -254,19 +254,22 @@ def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
         yield f"{launched.name} loads {loads:.3g} times its lanes; {min(known):.3g} where it was checked"
 
 
-def _of_updates(own: OwnCall, one: Exercise, launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
-    """As many atomic updates meet in a place as is to be expected: by how that grew from one checked size to a larger
-    one, or, of one size alone, where the places grow as the outputs do."""
-    counted = {each.work[UPDATES]: each.meeting for each in checked if each.meeting}
+def _of_updates(
+    own: OwnCall, launched: Launched, same: Sequence[Exercise], checked: Sequence[Launched]
+) -> Iterator[str]:
+    """As many atomic updates meet in a place as is to be expected: by how that grew with updates for a byte of output
+    from one checked size to a larger one; with all updates where it grew more than so."""
+    pairs = [(it, each.work or own.work) for it, each in zip(checked, same, strict=True)]
+    counted = {(it.work[UPDATES], work.output_bytes or 1): it.meeting for it, work in pairs if it.meeting}
     if not counted or not launched.meeting:
         return
-    more, met = max(counted.items())
-    grown, power = launched.work[UPDATES] / more, 1.0
-    if len(counted) > 1:
-        less, before = sorted(counted.items())[-2]
-        power = min(1.0, max(0.0, math.log(met / before) / math.log(more / less)))
-    elif one.work is not None:
-        met /= max(1.0, own.work.output_bytes / max(1, one.work.output_bytes))
+    ((less, fewer), before), ((more, outputs), met) = (2 * sorted(counted.items()))[-2:]
+    if before < SLACK * met / max(1.0, more * fewer / (less * outputs)):
+        fewer = outputs = own.work.output_bytes  # places do not grow as outputs do
+    grown, power = more * fewer / (less * outputs), 1.0
+    if grown > 1:
+        power = min(1.0, max(0.0, math.log(met / before) / math.log(grown)))
+    grown = launched.work[UPDATES] * outputs / (more * max(1, own.work.output_bytes))
     if launched.meeting < BESIDE * (expected := met * max(1.0, grown) ** power):
         yield f"{launched.meeting:.3g} of {launched.name}'s updates meet in a byte; {expected:.3g} are expected"
 
