@@ -3,6 +3,7 @@
 import pytest
 
 from corpus_grading import entry_named
+from corpus_grading import grade as grade_entry
 from drkernel.gym.judge.contribution import slowest, spread
 from drkernel.verdict import Profile, Verdict
 
@@ -94,3 +95,11 @@ def test_the_slowest_quarter_is_reported_and_the_slowest_of_all_when_they_differ
     assert slowest(steady[:1]) is steady[0]
     assert slowest([*steady, profile(2.0)]).elapsed_seconds == 2.0
     assert slowest([profile(0.5), *steady]).elapsed_seconds == 1.03
+
+
+@pytest.mark.parametrize(("name", "needed"), [("cumsum_three_kernels", True), ("cumsum_sums_for_show", False)])
+def test_what_adds_up_blocks_is_needed_where_there_are_several(gym, name, needed):
+    """Of rows of one block the answer needs none of it."""
+    verdict = grade_entry(entry_named(name), gym.factory)
+    assert any(finding.kind == "idle_kernel" for finding in verdict.findings) != needed
+    assert verdict.speedup is not None and (verdict.coverage == 1.0) == needed

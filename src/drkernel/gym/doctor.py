@@ -153,6 +153,7 @@ def certify(settings: EvalSettings, factory: OpensSessions, outputs: tuple[int, 
     """Every row, in the order in which one needs the last. ``settings`` name the GPU; trials and limits are as for any
     evaluation there."""
     number = int(settings.device.partition(":")[2])
+    tuned = partial(_graded, settings, factory, _DOUBLE, _TUNED.replace("COUNT", str(CONFIGURATIONS)), co_judge="off")
     rows: list[tuple[str, Callable[[], str]]] = [
         ("driver", _driver),
         ("torch", partial(_torch, number)),
@@ -162,7 +163,7 @@ def certify(settings: EvalSettings, factory: OpensSessions, outputs: tuple[int, 
         ("clock: kernels of known length", partial(_lengths, settings, factory)),
         ("clock: a reference against itself", partial(_itself, settings, factory)),
         *((f"output of {size(n)}", partial(_output, settings, factory, n)) for n in outputs),
-        (f"autotuning: {CONFIGURATIONS} configurations", partial(_tuned, settings, factory)),
+        (f"autotuning: {CONFIGURATIONS} configurations", tuned),
         ("baseline: torch.compile", partial(_graded, settings, factory, _DOUBLE, _TRITON, baseline="compile")),
         ("CUDA C++", partial(_graded, settings, factory, _DOUBLE, _CUDA)),
         ("all cards at once", partial(_together, settings, factory)),
@@ -328,11 +329,6 @@ def _output(settings: EvalSettings, factory: OpensSessions, nbytes: int) -> str:
     terms = {"checks": 1, "knock_out": False, "other_calls": False, "co_judge": "off", "trials": 10}
     memory = max(settings.memory_bytes, 8 * nbytes + (4 << 30 if nbytes > 64 << 20 else 0))
     return _graded(settings, factory, task, source, **terms, memory_bytes=memory)
-
-
-def _tuned(settings: EvalSettings, factory: OpensSessions) -> str:
-    """A tuner's many launches are no tampering."""
-    return _graded(settings, factory, _DOUBLE, _TUNED.replace("COUNT", str(CONFIGURATIONS)), co_judge="off")
 
 
 def _together(settings: EvalSettings, factory: OpensSessions) -> str:

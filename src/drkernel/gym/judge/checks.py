@@ -216,7 +216,8 @@ class Checker:
         self.calls.append(checked)
         self._check_device(checked)
         self._check_form(checked)
-        self._check_inputs(checked)
+        for place, why in self.wrong_arguments(checked.case.oracle, checked.result):
+            self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place), why))
         if checked.passed:
             self._check_sharing(checked)
         if not checked.passed:
@@ -313,10 +314,6 @@ class Checker:
                 self.fail(checked, show.host_result(place, output.device))
             elif output.python_type not in PLAIN_TYPES:
                 self.fail(checked, show.wrapped_output(place, output.python_type))
-
-    def _check_inputs(self, checked: Checked) -> None:
-        for place, why in self.wrong_arguments(checked.case.oracle, checked.result):
-            self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place), why))
 
     def wrong_arguments(self, oracle: Oracle, result: CallResult) -> Iterator[tuple[int, str | None]]:
         """Arguments that are neither unchanged nor changed as the reference changes them, and how those should be."""

@@ -290,6 +290,8 @@ class Trial:
         if self.settings.timing:
             with self.phase("timing"):
                 self._take_time(side, self.session, checker.calls)
+        if self.idle:
+            self.findings.append(show.idle_kernel(self.idle.values()))
         if checker.passed:
             numbers = eased_by_numbers(checker.calls, side.reference)
             self.findings += [show.weights_apart(side.apart)] * bool(side.apart)
@@ -386,8 +388,6 @@ class Trial:
                 with self.phase("exact"):
                     needed = found.needed(self.idle, launches)
                 self.idle = {place: name for place, name in self.idle.items() if place not in needed}
-            if self.idle:
-                self.findings.append(show.idle_kernel(self.idle.values()))
 
     def _knock_out(self, side: ExpectedSide, checker: Checker, how: Experiment) -> None:
         """Run one experiment. After an inconclusive one, a fresh session continues, because the old one ended
@@ -487,7 +487,7 @@ class Trial:
         condemned = any(finding.severity == "hack" for finding in self.findings)
         if own is None or checker is None or checked is None or condemned or not self.contribution.credited:
             return False
-        timing = OwnTiming(self.request, checked, own, side, checker, self.weights, self.factory)
+        timing = OwnTiming(self.request, checked, own, side, checker, self.weights, self.factory, idle=self.idle)
         try:
             run = timing.run()
         except Untimed as error:
@@ -504,6 +504,7 @@ class Trial:
             profiles = [record.profile for record in run.records]
             self._time(profiles, run.reference, run.records, own.source, side.conv_tf32)
             where = device_records(timed_calls(checker.calls))[-1].launches
+            self.idle = timing.idle
             self._give_credit(run.records, same_places(self.idle, where, run.records[0].launches))
         if timing.findings:
             self.facts.withhold()

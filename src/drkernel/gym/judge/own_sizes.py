@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, Mode, arguments_of
-from drkernel.gym.judge.contribution import timed_calls
+from drkernel.gym.judge.contribution import device_records, idle_launches, timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unclear, unexercised
 from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
@@ -447,6 +447,10 @@ class OwnTiming:
     findings: list[Finding] = field(default_factory=list)
     wrong: list[Chosen] = field(default_factory=list)
     """sizes at which it is wrong, though rows are whole or all steps are taken"""
+    idle: dict[int, str] = field(default_factory=dict)
+    """launches, by place where it was checked, that no answer has needed so far"""
+    calls: list[OwnCall] = field(default_factory=list)
+    """the timed calls, each once"""
 
     def run(self) -> OwnRun | None:
         """The timed calls, with mismatches in :attr:`findings`; None when the candidate does not run there.
@@ -463,7 +467,7 @@ class OwnTiming:
         except FailedThere as error:
             self.findings.append(show.size_dependent([f"it does not run there: {error}"], [], []))
             return None
-        calls = [call for n, call in enumerate(run.calls) if call not in run.calls[:n]]
+        self.calls = calls = [call for n, call in enumerate(run.calls) if call not in run.calls[:n]]
         exercises += self._further(calls, exercises)
         said = [run.forms_differ] if run.forms_differ is not None else []
         for record in run.records:
@@ -497,7 +501,7 @@ class OwnTiming:
             right = not any(differences(call, known + found, self._views(), left=AGREEING) for call in calls)
             far = all(any(goes_as_far(call.seen, one) for one in known + found) for call in calls)
             whole = not self.wrong or any(one.kept_rows for one in known + found)
-            if (right and far and whole) or (chosen := next(sizings, None)) is None:
+            if (right and far and whole and not self.idle) or (chosen := next(sizings, None)) is None:
                 break
             if right and not chosen.kept_rows:
                 continue
@@ -541,7 +545,12 @@ class OwnTiming:
                 usual, right = error.kind != "runtime_error", False
             if not usual and (chosen.kept_rows or modes == ("mixed",)):
                 self.wrong.append(chosen)
-            return _exercises(checker.calls[-1:], session, weights or {}, chosen) if right else []
+            found = _exercises(checker.calls[-1:], session, weights or {}, chosen) if right else []
+            same = {one.seen.signatures for one in found} & {call.seen.signatures for call in self.calls}
+            if self.idle and same:  # of one block no sums have to be added up
+                left = idle_launches(side, checker, device_records(checker.calls)[-1].launches, lambda: False)
+                self.idle = {place: name for place, name in self.idle.items() if name in left.values()}
+            return found
 
 
 def placed_weights(
