@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 import pytest
 
-from drkernel.sim.cost.caches import L2State
+from drkernel.sim.cost.caches import LEFT_DIRTY, L2State
 from drkernel.sim.spec import get_spec
 
 SPEC = get_spec("h100")
@@ -52,7 +52,7 @@ def test_it_agrees_with_a_line_cache_on_streams_of_pieces() -> None:
             exact += misses
             modelled += state.read(storage, count * size, part) / size
     assert modelled == pytest.approx(exact, rel=0.15)
-    pushed = lines * (modelled / (modelled + written)) ** 2  # the flush's lines, as far as reads push them out
+    pushed = LEFT_DIRTY / size * (modelled / (modelled + written)) ** 2  # as far as reads push them out
     assert state.take_writeback() / size == pytest.approx(written + pushed)
 
 
@@ -92,7 +92,7 @@ def test_freed_memory_is_gone() -> None:
 
 
 def test_what_only_reads_pushes_out_the_dirty_lines_of_a_flush_once() -> None:
-    state = L2State(SPEC)
+    state = L2State(get_spec("a100"))
     some = state.capacity / 4
     state.read(1, some)
     assert state.take_writeback() == some
@@ -103,11 +103,18 @@ def test_what_only_reads_pushes_out_the_dirty_lines_of_a_flush_once() -> None:
     assert state.take_writeback() == some  # what was written took the place of as many, and goes out once as well
     state.read(5, 8 * some)
     assert state.take_writeback() == 0
-    state = L2State(SPEC)
+    state = L2State(get_spec("a100"))
     state.write(6, 1e12)
     assert state.take_writeback() == 1e12  # a fill of one's own leaves as many dirty lines as the flush
     state.read(7, 1e12)
     assert state.take_writeback() == state.capacity
+
+
+@pytest.mark.parametrize("card", ["a100", "h100", "rtx4090", "rtx5090", "t4"])
+def test_a_larger_cache_holds_no_more_dirty_lines_of_a_flush_than_an_a100s(card: str) -> None:
+    state = L2State(get_spec(card))
+    state.read(1, 1e12)
+    assert state.take_writeback() == min(state.capacity, LEFT_DIRTY)
 
 
 def test_more_written_bytes_never_mean_fewer_of_the_bus() -> None:

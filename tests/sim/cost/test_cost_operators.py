@@ -54,6 +54,18 @@ def test_a_large_product_runs_at_the_class_its_unit_is_known_for(dtype: str, low
     assert result.bound == "compute"
 
 
+def test_what_is_added_to_a_product_is_copied_before_unless_it_is_a_bias_or_the_output() -> None:
+    a, out = meta(4096, 4096), meta(4096, 4096, storage=3)
+    kernels = {
+        "linear.default": (cost("linear.default", [a, a, meta(4096, storage=2)], [out]), 1),
+        "a bias": (cost("addmm.default", [meta(4096, storage=2), a, a], [out]), 1),
+        "a matrix": (cost("addmm.default", [meta(4096, 4096, storage=2), a, a], [out]), 2),
+        "in place": (cost("addmm_.default", [out, a, a], [out]), 1),
+        "a vector": (cost("addmv.default", [meta(4096, storage=2), a, meta(4096)], [meta(4096, storage=3)]), 2),
+    }
+    assert {name: one.kernels for name, (one, _) in kernels.items()} == {name: n for name, (_, n) in kernels.items()}
+
+
 def test_fp32_products_stay_off_the_tensor_cores_and_fp32_convolutions_use_them() -> None:
     assert set(matmul(1024, 1024, 1024, "float32").flops) == {"fp32"}
     x, w = empty(32, 256, 56, 56), empty(256, 256, 3, 3)

@@ -201,15 +201,20 @@ def product(call: MetaCall) -> list[KernelWork]:
     """``mm``/``addmm``/``bmm``/``baddbmm``/``mv``/``dot``/``linear`` by shapes."""
     a, b, extra = operands(call)
     m, n, k, batch = dimensions(call, a, b)
-    outputs = call.outputs or (a,)
-    others = (*[read(meta) for meta in extra], write(outputs[0]))
+    out = (call.outputs or (a,))[0]
+    copies: list[KernelWork] = []
+    if extra and call.base != "linear" and (len(extra[0].shape) > 1 or "mm" not in call.base):
+        # the library adds to what its output holds; a bias of one row alone is an epilogue
+        copies = [_spread(extra[0], out)] if extra[0].storage != out.storage else []
+        extra = (out,)
+    others = (*[read(meta) for meta in extra], write(out))
     factor = multiplications(a.dtype)
     unit = gemm_unit(a.dtype)
     if min(m, n) <= SKINNY:
         vector = "fp64" if a.dtype in ("float64", "complex128") else "fp32"
-        return [_matrix_vector(call.base, a, b, others, m, n, k * factor, batch, vector)]
+        return [*copies, _matrix_vector(call.base, a, b, others, m, n, k * factor, batch, vector)]
     shape = Product(m, n, k * factor, batch, a.itemsize // factor, unit)
-    return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
+    return [*copies, gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
 
 
 def operands(call: MetaCall) -> tuple[TensorMeta, TensorMeta, tuple[TensorMeta, ...]]:
@@ -230,9 +235,7 @@ def dimensions(call: MetaCall, a: TensorMeta, b: TensorMeta) -> tuple[int, int, 
         return math.prod(a.shape[:-1]), b.shape[0], k, 1
     if call.base == "addbmm":  # all products of the batch into one output
         return a.shape[-2], b.shape[-1], k * a.shape[0], 1
-    if len(a.shape) > 2:
-        return a.shape[-2], b.shape[-1], k, math.prod(a.shape[:-2])
-    return a.shape[0], b.shape[-1], k, 1
+    return a.shape[-2], b.shape[-1], k, math.prod(a.shape[:-2])
 
 
 def _matrix_vector(
@@ -252,11 +255,13 @@ def _matrix_vector(
 
 
 def grouped(call: MetaCall) -> list[KernelWork]:
-    """``_grouped_mm``: one kernel over products of equal width, whose sizes lie in a tensor (taken as equal)."""
+    """``_grouped_mm``, its sizes taken as equal; ``_scaled_mm``, ``_int_mm``: scales and bias in the epilogue."""
     a, b = call.inputs[:2]
     out = call.outputs[0]
     unit = gemm_unit(a.dtype)
-    if len(a.shape) == 3 and len(b.shape) == 3:
+    if "grouped" not in call.base:
+        shape = Product(a.shape[0], b.shape[-1], a.shape[-1], 1, a.itemsize, unit)
+    elif len(a.shape) == 3 and len(b.shape) == 3:
         shape = Product(a.shape[1], b.shape[2], a.shape[2], a.shape[0], a.itemsize, unit)
     elif len(a.shape) == 2 and len(b.shape) == 3:  # rows of a are split
         shape = Product(math.ceil(a.shape[0] / b.shape[0]), b.shape[2], a.shape[1], b.shape[0], a.itemsize, unit)
@@ -265,15 +270,6 @@ def grouped(call: MetaCall) -> list[KernelWork]:
     else:  # the inner dimension is split
         groups = out.shape[0]
         shape = Product(a.shape[0], b.shape[1], math.ceil(a.shape[1] / groups), groups, a.itemsize, unit)
-    others = (*[read(meta) for meta in call.inputs[2:]], write(out))
-    return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
-
-
-def scaled(call: MetaCall) -> list[KernelWork]:
-    """``_scaled_mm`` (fp8) and ``_int_mm`` (int8): a product whose scales and bias are its epilogue."""
-    a, b = call.inputs[:2]
-    out = call.outputs[0]
-    shape = Product(a.shape[0], b.shape[-1], a.shape[-1], 1, a.itemsize, gemm_unit(a.dtype))
     others = (*[read(meta) for meta in call.inputs[2:]], write(out))
     return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
 
@@ -287,8 +283,11 @@ def conv_tbc(call: MetaCall) -> list[KernelWork]:
     shape = Product(rows, columns, inner, 1, x.itemsize, gemm_unit(x.dtype))
     per_tap = weight.nbytes / max(1, taps)
     added = gemm_work(call.base, shape, read(x), read(weight, nbytes=per_tap), (read(out), write(out)), call.spec)
-    spread = streaming("copy", [read(bias), write(out)], float(out.elements), {"int": 8.0 * out.elements})
-    return [spread, *[added] * taps]
+    return [_spread(bias, out), *[added] * taps]
+
+
+def _spread(source: TensorMeta, out: TensorMeta) -> KernelWork:
+    return streaming("copy", [read(source), write(out)], float(out.elements), {"int": 8.0 * out.elements})
 
 
 def attention(call: MetaCall) -> list[KernelWork]:
