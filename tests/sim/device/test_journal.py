@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.device_journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.spec import get_spec
@@ -36,6 +37,17 @@ def test_equal_calls_have_equal_journals_whatever_their_addresses() -> None:
     first, second = worked(0), worked(1)
     assert first.accounts.journal() == second.accounts.journal()
     assert modelled("h200", first.accounts.journal()) is modelled("h200", second.accounts.journal())
+
+
+def test_a_call_behind_a_flush_takes_the_same_time_whatever_came_before() -> None:
+    engine = DeviceEngine(get_spec("h100"), data_free=DataFree())
+    x = Ref(engine.op("empty.memory_format", [[1 << 22]], {}).handle)
+    seconds = []
+    for _ in range(3):
+        engine.query("flush")
+        engine.free(engine.op("sum.default", [x], {}).handle)
+        seconds.append(next(row.seconds for row in engine.profile().rows if row.name == "aten.sum"))
+    assert seconds == pytest.approx([calls * seconds[0] for calls in (1, 2, 3)], rel=1e-12)
 
 
 def test_a_call_with_too_many_commands_has_no_price() -> None:

@@ -36,7 +36,7 @@ class L2State:
         """keys of ``_held`` by storage, some of which are gone from there"""
         self._count = 0
         self._writeback = self._used = 0.0
-        self._dirty = min(self.capacity, LEFT_DIRTY)
+        self._dirty = self._most_dirty = min(self.capacity, LEFT_DIRTY)
         self._read = self._written = 0.0
 
     def read(self, storage: int, nbytes: float, part: tuple[float, float] | None = None) -> float:
@@ -98,7 +98,8 @@ class L2State:
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
         pushed = _pushed_out(self._dirty, self._read, self._written)
-        self._dirty -= pushed  # what was written took the place of as many, and is dirty itself
+        left = self._dirty - pushed  # what was written took the place of as many, and is dirty itself
+        self._dirty = max(left, min(self._written, self._most_dirty))
         value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
         return value
 
