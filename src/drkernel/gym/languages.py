@@ -223,7 +223,9 @@ def recognise(source: str) -> Language:
     A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported.
     Code behind a condition or in a ``try`` may never run, and is judged by whether it does.
     """
-    foreign = [language for language in FOREIGN if _may_name(source, language)]
+    foreign: Sequence[Language] = FOREIGN
+    if source.isascii():  # other identifiers may be spelled in several ways
+        foreign = [one for one in FOREIGN if any(all(word in source for word in root.split(".")) for root in one.roots)]
     if not foreign:  # reading the syntax tree takes milliseconds
         return TRITON
     found = references(source)
@@ -233,12 +235,6 @@ def recognise(source: str) -> Language:
         if used and (not mixed or any(found[name] for name in used)):
             return language
     return TRITON
-
-
-def _may_name(source: str, language: Language) -> bool:
-    """Whether every word of one of the language's names is somewhere in the text; identifiers that are not ASCII may
-    be spelled in several ways."""
-    return not source.isascii() or any(all(word in source for word in root.split(".")) for root in language.roots)
 
 
 # ---- names in a source

@@ -203,7 +203,6 @@ class CudaRunner(Runner):
         if policy == "random":
             for block in blocks:
                 block.normal_()
-        del blocks
 
     # ---- time
 
@@ -306,8 +305,7 @@ def banded(tensor: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
     """Extend the allocation of a plain tensor on ``device`` by a band, and return that: a write past the end shows."""
     if type(tensor) is not torch.Tensor or tensor.device != device or tensor.layout != torch.strided:
         return []
-    storage = tensor.untyped_storage()
-    end = storage.nbytes()
+    end = (storage := tensor.untyped_storage()).nbytes()
     storage.resize_(end + BAND_BYTES)
     return [torch.empty(0, dtype=torch.uint8, device=device).set_(storage, end, (BAND_BYTES,), (1,)).fill_(BAND)]
 

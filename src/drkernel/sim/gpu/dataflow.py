@@ -114,7 +114,7 @@ class DataFlow:
         origin: Origin = "fill" if rule.base in FILLS else "operator"
         if rule.base in MOVES:
             origin = self._worst(self._numbers(plain[:1]))
-        of_given = any(map(self._is_given, reads))
+        of_given = any(number <= self._before or number in self._mixed for number in reads)
         self._mixed |= writes if of_given else frozenset()
         for number in writes:
             self._origin[number] = origin
@@ -213,9 +213,6 @@ class DataFlow:
 
     def _numbers(self, held: Sequence[Held]) -> frozenset[int]:
         return frozenset(self._heap.storage(one.base) for one in held if one.nbytes)
-
-    def _is_given(self, number: int) -> bool:
-        return number <= self._before or number in self._mixed
 
     def _worst(self, numbers: frozenset[int]) -> Origin:
         origins = {self._origin.get(number, "given") for number in numbers}
