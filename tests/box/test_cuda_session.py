@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -540,6 +541,46 @@ def test_a_candidate_may_compile(gym):
         assert session.call([torch.zeros(2, 3)]).outputs[0].value.sum() == 6
         timed = session.time([first.arguments], order=[0] * 3, flush_bytes=1, keep=1)
         assert timed.kept[0].value.sum() == 18
+
+
+MACHINE_CODE = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+class ModelNew:
+    def __call__(self):
+        signature = {"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+        kernel = triton.compile(ASTSource(double, signature, {"BLOCK": 256}), target=GPUTarget("cuda", 90, 32))
+        return len(kernel.asm["cubin"])
+"""
+
+
+def test_a_kernel_compiles_to_machine_code_in_the_sandbox(gym):
+    """By ptxas, a program of its own; no driver is needed for it."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(TRITON.partition("class ModelNew")[0] + MACHINE_CODE, [], {}, seed=0)
+        assert session.call([]).outputs[0].value > 1000, session.stdout()
+
+
+BUILT = """
+import torch
+from torch.utils.cpp_extension import load_inline
+built = load_inline("built", cpp_sources="torch::Tensor twice(torch::Tensor x) { return x * 2; }", functions=["twice"])
+class ModelNew:
+    def __call__(self, x):
+        return built.twice(x)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("g++")), reason="needs ninja and g++")
+def test_an_extension_builds_in_the_sandbox(gym):
+    """By ninja and g++, with torch's headers; on a card nvcc beside them."""
+    launcher = gym.factory._alive()
+    limits = RunnerLimits(memory_bytes=4 << 30, allow_exec=True, processes=512, open_files=4096, cpu_s=300)
+    with CudaSession(launcher, EvalSettings(deadline_s=300), launcher.spawn(JobTerms("cpu", limits, 0))) as session:
+        session.load(BUILT, [], {}, seed=0)
+        assert session.call([torch.ones(3)]).outputs[0].value.tolist() == [2.0] * 3
 
 
 REACHES_THE_DRIVER = """
