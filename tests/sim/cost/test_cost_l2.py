@@ -109,11 +109,10 @@ def test_what_only_reads_pushes_out_the_dirty_lines_of_a_flush_once() -> None:
     for storage in (7, 8):
         state.read(storage, 1e12)
         assert state.take_writeback() == state.capacity * (storage == 7)
-    for written, left in ((some, some), (1e12, state.capacity)):  # so does the next one, whatever was read before
-        state.write(9, written)
-        assert state.take_writeback() == written
-        state.read(10, 1e12)
-        assert state.take_writeback() == left
+    state.write(9, 1e12)  # so does the next one, whatever was read before
+    assert state.take_writeback() == 1e12
+    state.read(10, 1e12)
+    assert state.take_writeback() == state.capacity
 
 
 @pytest.mark.parametrize("card", ["a100", "h100", "rtx4090", "rtx5090", "t4"])

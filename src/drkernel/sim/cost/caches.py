@@ -98,8 +98,10 @@ class L2State:
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
         pushed = _pushed_out(self._dirty, self._read, self._written)
-        left = self._dirty - pushed  # what was written took the place of as many, and is dirty itself
-        self._dirty = max(left, min(self._written, self._most_dirty))
+        filled = not self._read and self._written >= self.capacity  # the whole cache, as by a flush
+        self._dirty = (
+            self._most_dirty if filled else self._dirty - pushed
+        )  # what was written is as dirty as what it pushed
         value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
         return value
 
