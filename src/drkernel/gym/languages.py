@@ -46,11 +46,8 @@ LIBRARIES = ("cublas", "cudnn", "cutlass_80_", "cutlass_90_", "ampere_", "sm80_x
 
 def not_of_a_library(source: str, kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
     """The kernels that neither an operator of PyTorch nor a library, by its name, launched."""
-    return [
-        kernel
-        for kernel in kernels
-        if not kernel.of_pytorch and not any(mark in kernel.name.lower() for mark in LIBRARIES)
-    ]
+    named = [kernel for kernel in kernels if any(mark in kernel.name.lower() for mark in LIBRARIES)]
+    return [kernel for kernel in kernels if not kernel.of_pytorch and kernel not in named]
 
 
 @dataclass(frozen=True)
@@ -223,9 +220,9 @@ def recognise(source: str) -> Language:
     A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported.
     Code behind a condition or in a ``try`` may never run, and is judged by whether it does.
     """
-    foreign: Sequence[Language] = FOREIGN
-    if source.isascii():  # other identifiers may be spelled in several ways
-        foreign = [one for one in FOREIGN if any(all(word in source for word in root.split(".")) for root in one.roots)]
+    foreign = list(FOREIGN)  # where identifiers may be spelled in several ways
+    if source.isascii():
+        foreign = [one for one in FOREIGN if any(all(s in source for s in root.split(".")) for root in one.roots)]
     if not foreign:  # reading the syntax tree takes milliseconds
         return TRITON
     found = references(source)

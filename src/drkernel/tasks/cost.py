@@ -50,6 +50,8 @@ class Cost:
     """number of operators that write something"""
     weight_bytes: int = 0
     """parameters and buffers, counted in ``bytes``"""
+    steps: int = 0
+    """the same number as ``operators`` with a recurrent layer counted at each of its steps"""
 
     def over(self, limits: ScaleLimits) -> float:
         """Return the larger of the two ratios of cost to limit; at most 1 means that the task fits."""
@@ -80,7 +82,7 @@ def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
             return Cost(held, 0.0, False), None
         raise TaskError(f"the reference does not run at this size: {type(error).__name__}: {error}") from error
     weights = sum(map(_size, [*model.parameters(), *model.buffers()]))
-    return Cost(held + written.bytes, written.flops, True, written.operators, weights), result
+    return Cost(held + written.bytes, written.flops, True, written.operators, weights, written.steps), result
 
 
 def judged_bytes(reference: Reference) -> int:
@@ -141,7 +143,7 @@ class _Written(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = self.operators = 0
+        self.bytes = self.operators = self.steps = 0
         self.flops = 0.0
         """operations of products, convolutions and attention"""
         self.widest = 0
@@ -159,9 +161,9 @@ class _Written(TorchDispatchMode):
             self.add(result)
         return result
 
-    def add(self, result: Any) -> None:
+    def add(self, result: Any, steps: int = 1) -> None:
         """Count what one operator wrote."""
-        self.operators += 1
+        self.operators, self.steps = self.operators + 1, self.steps + steps
         self.bytes += sum(map(_size, tree_leaves(result)))
         self.widest = max(self.widest, sum(map(_judged_size, tree_leaves(result))))
 
@@ -180,7 +182,7 @@ class _Layers(TorchFunctionMode):
         steps = args[0].shape[:-1].numel()
         self.written.flops += 2.0 * steps * sum(weight.numel() for weight in args[2] if weight.dim() == 2)
         result = recurrent_results(kind, *args)
-        self.written.add(result)
+        self.written.add(result, args[0].shape[1 if args[8] and args[0].dim() == 3 else 0])
         return result
 
 

@@ -69,16 +69,16 @@ def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
-def with_all_steps(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
-    """The best sizes within the limits at which a reference runs as many operators, one for each step, as at its own;
-    () where there are none, or it does so at :func:`thin_sizing`'s."""
+def with_all_steps(task: Task, limits: ScaleLimits, most: ScaleLimits) -> tuple[Sizing, ...]:
+    """The best sizes within ``most`` at which a reference runs as many operators, one for each step, as at its own; ()
+    where there are none, or it does so at :func:`thin_sizing`'s within ``limits``."""
     sized, best = _sized(own_source(task)), thin_sizing(task, limits)
     short, steps = {label: used for label, (_, used) in best.changed.items()}, set()
     for label in short:
         longer = _Search(sized, limits, values=short | {label: sized.knobs[label].value})._cost({})
-        steps |= {label} if longer is not None and longer.operators > best.cost.operators else set()
-    found = _Search(sized, limits, frozenset(steps)).run() if steps else best
-    return (found,) if steps and found.cost.over(limits) <= 1 else ()
+        steps |= {label} if longer is not None and longer.steps > best.cost.steps else set()
+    found = _Search(sized, most, frozenset(steps)).run() if steps else best
+    return (found,) if steps and found.cost.over(most) <= 1 else ()
 
 
 def inputs_only(task: Task, sizing: Sizing) -> bool:

@@ -227,7 +227,21 @@ def test_steps_of_a_recurrence_are_all_taken_where_they_are_looked_for() -> None
     )
     limits = ScaleLimits(bytes=1 << 20, flops=1e9)
     assert "length" in thin_sizing(steps, limits).changed
-    (found,) = with_all_steps(steps, limits)
+    (found,) = with_all_steps(steps, limits, limits)
     assert "length" not in found.changed and found.cost.over(limits) <= 1
     whole = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 4096\ndim = 16384")
-    assert with_all_steps(whole, limits) == ()
+    assert with_all_steps(whole, limits, limits) == ()
+
+
+def test_a_recurrent_layer_takes_as_many_steps_as_its_input_is_long() -> None:
+    layer = task(
+        "return self.layer(x)[0]",
+        "torch.rand(batch, length, width)",
+        "batch = 8\nlength = 64\nwidth = 32",
+        init="self.layer = nn.LSTM(width, width, batch_first=True)",
+        init_inputs="width",
+    )
+    limits = ScaleLimits(bytes=1 << 20, flops=5e5)
+    assert "length" in thin_sizing(layer, limits).changed
+    (found,) = with_all_steps(layer, limits, ScaleLimits(bytes=1 << 20, flops=4e7))
+    assert "width" not in found.changed and "length" not in found.changed

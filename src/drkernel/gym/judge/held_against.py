@@ -75,6 +75,8 @@ class Exercise:
     """only axes of independent work were shorter than the task's own"""
     live: float = HALF
     """share of the reference's results at those sizes that its masks keep, where it has any"""
+    all_steps: bool = False
+    """the reference took as many steps as at its own sizes"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def unexercised(own: Seen, exercises: Sequence[Exercise]) -> list[Signature]:
 
 def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
     """The correct calls with the same launches and operators, in any number; those that go as far, if there are any."""
-    alike = [one for one in exercises if (own.signatures, own.operators) == (one.seen.signatures, one.seen.operators)]
+    facts = own.signatures, own.operators  # of calls of all steps only the rounds are known to be as many
+    alike = [one for one in exercises if not one.all_steps and facts == (one.seen.signatures, one.seen.operators)]
     lanes = [(signature, LANES * launched.unmasked(LOADED)) for signature, launched in own.launched.items()]
     same = [  # where a row is shorter than a block, lanes are unused, and a loop over blocks runs once in any case
         one
@@ -125,7 +128,20 @@ def differences(
     if not same:
         return list(_other_work(own.seen, exercises))
     found = [list(_of_quantities(own, one, same, left)) for one in same]
-    return [*_of_outputs(own, views), *min(found, key=len)]
+    return [*_of_outputs(own, views), *_of_rounds(own, exercises), *min(found, key=len)]
+
+
+def _of_rounds(own: OwnCall, exercises: Sequence[Exercise]) -> Iterator[str]:
+    """Programs run no fewer rounds than in calls with whole rows, or all of the reference's steps: where one waits for
+    the one before, more programs cannot take over the rounds of one."""
+    whole = [one for one in exercises if one.kept_rows or one.all_steps]
+    for signature, here in own.seen.launched.items() if not own.work.discards else ():
+        there = [one.seen.launched[signature] for one in whole if signature in one.seen.launched]
+        if there and max(here.kept(each, LOADED) for each in there) < SLACK:
+            yield f"{here.name} runs fewer rounds a program than in whole rows, or all steps"
+        looped = any(block.parent is not None and block.work for block in here.blocks)
+        if looped and not there and any(one.all_steps for one in whole):
+            yield f"{here.words} was launched in no call with whole rows, or all steps"
 
 
 def unclear(own: OwnCall, exercises: Sequence[Exercise], views: frozenset[int]) -> bool:

@@ -8,7 +8,7 @@ did nothing that was not right in a call with data.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -219,11 +219,12 @@ def sizings_to_exercise(
 ) -> list[Chosen]:
     """Sizes at which kernels seen at another size may be launched and compared, the best first; ``larger``: beyond
     those that are checked, where memory is enough; ``all_steps``: one with as many as the reference's own."""
-    settings, times = request.settings, LARGER if larger else 1
-    most = ScaleLimits(bytes=times * settings.checked_bytes, flops=times * settings.checked_flops)
+    settings, times, task = request.settings, LARGER if larger else 1, request.task
+    usual = ScaleLimits(bytes=settings.checked_bytes, flops=settings.checked_flops)
+    more = MOST_TIMES if larger and all_steps else times
+    most = ScaleLimits(bytes=times * settings.checked_bytes, flops=more * settings.checked_flops)
     try:
-        chosen = EXERCISED if not (larger or all_steps) else most
-        sizings = (with_all_steps if all_steps else thin_sizings)(request.task, chosen)
+        sizings = with_all_steps(task, usual, most) if all_steps else thin_sizings(task, most if larger else EXERCISED)
     except TaskError:
         return []
     fitting = [one for one in sizings if one.source != besides and one.cost.over(most) <= 1]
@@ -490,11 +491,16 @@ class OwnTiming:
 
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
         """Calls at other sizes, until all that the timed calls did has been right in one whose loops ran as often; in
-        one with whole rows, where another such was wrong. Before, a call of all the reference's steps."""
+        one with whole rows, where another such was wrong. Before, calls of all the reference's steps."""
         wanted = [one.choice for call in calls for one in call.seen.launched.values()]
         preferred = list({repr(choice): choice for choice in wanted}.values())
-        for steps in sizings_to_exercise(self.request, self.checked.source, all_steps=True):
-            self._exercise(steps, preferred, ("mixed",))  # shows what is left out because it has decayed
+        deep: list[Exercise] = []
+        for larger in (False, True):
+            if larger and (not deep or all(call.seen.signatures <= deep[-1].seen.signatures for call in calls)):
+                break
+            for steps in sizings_to_exercise(self.request, self.checked.source, larger, all_steps=True):
+                deep += [replace(one, all_steps=True) for one in self._exercise(steps, preferred, ("mixed",))]
+        known = [*known, *deep]
         found: list[Exercise] = []
         sizings = self._sizings(calls, known, found)
         while not self.findings:
@@ -506,7 +512,7 @@ class OwnTiming:
             if right and not chosen.kept_rows:
                 continue
             found += self._exercise(chosen, preferred)
-        return found
+        return deep + found
 
     def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise], found: list[Exercise]) -> Iterator[Chosen]:
         """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another; larger ones
@@ -546,8 +552,7 @@ class OwnTiming:
             if not usual and (chosen.kept_rows or modes == ("mixed",)):
                 self.wrong.append(chosen)
             found = _exercises(checker.calls[-1:], session, weights or {}, chosen) if right else []
-            same = {one.seen.signatures for one in found} & {call.seen.signatures for call in self.calls}
-            if self.idle and same:  # of one block no sums have to be added up
+            if self.idle and any(one.seen.signatures == call.seen.signatures for one in found for call in self.calls):
                 left = idle_launches(side, checker, device_records(checker.calls)[-1].launches, lambda: False)
                 self.idle = {place: name for place, name in self.idle.items() if name in left.values()}
             return found

@@ -367,7 +367,11 @@ class LocalPool:
         if already:
             return
         _OPEN.discard(self)
-        self._cancel_waiting()
+        for work in self._line.clear():
+            with self._lock:
+                self._in_flight.pop(work.request.key, None)
+            if work.future.set_running_or_notify_cancel():
+                work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
         if self._factory is not None:
             self._factory.close()  # running sessions lose their processes, and their judges return
         if self._watch is not None:
@@ -435,13 +439,6 @@ class LocalPool:
             return self._seats[slot].evaluate(request)
         assert self._factory is not None
         return self._judge(request, self._factory)
-
-    def _cancel_waiting(self) -> None:
-        for work in self._line.clear():
-            with self._lock:
-                self._in_flight.pop(work.request.key, None)
-            if work.future.set_running_or_notify_cancel():
-                work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
 
 
 _OPEN: weakref.WeakSet[LocalPool] = weakref.WeakSet()

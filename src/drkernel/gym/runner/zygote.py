@@ -174,8 +174,11 @@ class Zygote:
                 processes.send(pid)
         elif message["do"] == "join" and client == OWNER:
             self._join(*fds)
-        elif message["do"] == "over" and client == OWNER:
-            self._end_over_memory(message["pid"])
+        elif message["do"] == "over" and client == OWNER:  # a process takes more memory than all slots have left
+            for job in self.jobs.values():
+                if message["pid"] in job.living:
+                    job.over_memory = "all"
+                    processes.kill_trees([message["pid"]])
         return True
 
     # ---- starting
@@ -269,13 +272,6 @@ class Zygote:
                     processes.kill_trees([root])
         if not self.surroundings.pid_namespace:
             self._end_orphans()
-
-    def _end_over_memory(self, root: int) -> None:
-        """End a process that takes more memory than all slots have left, as one over its limit."""
-        for job in self.jobs.values():
-            if root in job.living:
-                job.over_memory = "all"
-                processes.kill_trees([root])
 
     def _end_orphans(self) -> None:
         """Kill the processes that a job has detached, which have become this process's children."""
