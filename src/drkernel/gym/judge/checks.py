@@ -469,9 +469,13 @@ def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Corre
     passed = 0
     for _ in range(calls):
         result = session.call(arguments_of(inputs))
-        pairs = list(zip(values_of(result), expected, strict=False))  # the outputs that both sides have
-        passed += bool(pairs) and all(_close(got, want) for got, want in pairs)
+        passed += naive_match(values_of(result), expected)
     return Correctness(checked_calls=calls, passed_calls=passed), result
+
+
+def naive_match(actual: list[RawOutput], expected: list[RawOutput]) -> bool:
+    """``torch.allclose`` at 1e-2 on the outputs that both sides have."""
+    return bool(actual) and all(_close(got, want) for got, want in zip(actual, expected, strict=False))
 
 
 def _close(got: RawOutput, want: RawOutput) -> bool:

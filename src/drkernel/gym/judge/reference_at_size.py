@@ -163,7 +163,8 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
             timed = f"{type(error).__name__}: {error}"
     inputs = tuple(tree_map(lambda leaf: _off_device(leaf, engine), value) for value in drawn)
     names = reference.argument_names()
-    words = tuple(f"{names[n] if n < len(names) else n} {_word(value)}" for n, value in enumerate(inputs))
+    forms = (tensor_form(one) if isinstance(one, torch.Tensor) else repr(one)[:100] for one in inputs)
+    words = tuple(f"{names[n] if n < len(names) else n} {form}" for n, form in enumerate(forms))
     return _Run(Forms(inputs, words, state, outputs), "; ".join(missed) or timed)
 
 
@@ -208,12 +209,6 @@ def _off_device(leaf: Any, engine: DeviceEngine) -> Any:
     if contents is not None and not leaf.dtype.is_floating_point:
         return contents.clone(memory_format=torch.preserve_format)
     return torch.empty_strided(tuple(leaf.shape), leaf.stride(), dtype=leaf.dtype, device="meta")
-
-
-def _word(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)[:100]
-    return tensor_form(value)
 
 
 def _discards(operators: Sequence[Operator]) -> bool:

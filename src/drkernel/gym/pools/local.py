@@ -423,7 +423,8 @@ class LocalPool:
         start = time.monotonic()
         for attempt in range(1, self._attempts + 1):
             try:
-                verdict = self._judge_once(slot, request)
+                factory, judge = self._factory, self._judge
+                verdict = judge(request, factory) if judge and factory else self._seats[slot].evaluate(request)
             except JudgeOverMemory as error:
                 verdict = too_large_verdict(request, error, self._budget, time.monotonic() - start)
             except Exception as error:  # a judge's own mistake must not look like the candidate's
@@ -433,12 +434,6 @@ class LocalPool:
             with self._lock:
                 self._retries += attempt < self._attempts
         return verdict.model_copy(update={"attempts": attempt})
-
-    def _judge_once(self, slot: int, request: EvalRequest) -> Verdict:
-        if self._judge is None:
-            return self._seats[slot].evaluate(request)
-        assert self._factory is not None
-        return self._judge(request, self._factory)
 
 
 _OPEN: weakref.WeakSet[LocalPool] = weakref.WeakSet()

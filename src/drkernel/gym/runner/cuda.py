@@ -44,8 +44,7 @@ class CudaRunner(Runner):
         self._device = torch.device(device)
         self._next = itertools.count(1)
         self._copies: dict[int, torch.Tensor] = {}
-        self._bands: dict[int, list[torch.Tensor]] = {}
-        """behind the inputs"""
+        self._bands: dict[int, list[torch.Tensor]] = {}  # behind the inputs
         self._most_bytes = 0
         self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         self._kept: Any = None
