@@ -108,6 +108,21 @@ def test_state_dicts_cross_both_ways(dev):
     assert target.up.weight.is_cuda
 
 
+def test_parameters_stay_the_same_objects_where_modules_move(dev):
+    """An optimiser that was made before trains what was moved."""
+    model = torch.nn.Linear(3, 2)
+    weight, optimizer = model.weight, torch.optim.SGD(model.parameters(), lr=0.5)
+    model(torch.ones(1, 3)).sum().backward()
+    for place in ("cuda", "cpu", "cuda"):
+        before = weight.detach().cpu().clone()
+        model.to(place)
+        assert model.weight is weight and weight.device.type == weight.grad.device.type == place
+        optimizer.step()
+        torch.testing.assert_close(before - weight.detach().cpu(), torch.full((2, 3), 0.5))
+    model.half()
+    assert model.weight is weight and weight.dtype == weight.grad.dtype == torch.float16
+
+
 def test_deepcopy_and_to_dtype_and_back(dev):
     _, device = pair()
     clone = copy.deepcopy(device)

@@ -111,7 +111,9 @@ class JournalPricer:
     def add(self, entry: Entry) -> CostEstimate | None:
         """Add an entry to the clock; return the cost of a launch."""
         if isinstance(entry, Operator):
-            self.timeline.add("library", entry.label, priced(partial(self._operator, entry)))
+            terms = entry.name, entry.inputs, entry.outputs, entry.args, self.spec, self.l2
+            cost = priced(partial(operator_cost, *terms, conv_tf32=entry.conv_tf32))
+            self.timeline.add("library", entry.label, cost)
             if synchronises(entry.name, entry.inputs):
                 self.timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
         elif isinstance(entry, LaunchEntry):
@@ -129,11 +131,6 @@ class JournalPricer:
         else:
             self._flush()
         return None
-
-    def _operator(self, entry: Operator) -> CostEstimate:
-        return operator_cost(
-            entry.name, entry.inputs, entry.outputs, entry.args, self.spec, self.l2, conv_tf32=entry.conv_tf32
-        )
 
     def _launch(self, entry: LaunchEntry) -> CostEstimate:
         return price_launch(

@@ -451,18 +451,6 @@ def _set(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """``host.data = device_tensor``, by which host code moves a parameter in place."""
-    target, value = args
-    if isinstance(value, DeviceTensor) and not isinstance(target, DeviceTensor):
-        moved: Any = value.detach()
-        if isinstance(target, torch.nn.Parameter):
-            moved = torch.nn.Parameter(moved, target.requires_grad)
-        value._link.swap(target, moved)
-        return None
-    return func(target, value)
-
-
 def _ctc_loss(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.ctc_loss``: lengths are numbers to CUDA's kernels, wherever they are, and targets go to the GPU."""
     if isinstance(args[0] if args else kwargs["log_probs"], DeviceTensor):
@@ -541,7 +529,10 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.__getitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1])),
     torch.Tensor.__setitem__: lambda func, args, kwargs: func(args[0], _index(args[0], args[1]), args[2]),
     torch.Tensor.set_: _set,
-    torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
+    torch._has_compatible_shallow_copy_type: lambda func, args, kwargs: True,  # a module's parameters stay the objects
+    torch.Tensor.data.__set__: lambda f, args, kw: (  # type: ignore[attr-defined]
+        args[1]._link.move(*args) if type(args[1]) is DeviceTensor and type(args[0]) is not DeviceTensor else f(*args)
+    ),
     torch.Tensor.device.__get__: _of_inner(CUDA),  # type: ignore[attr-defined]
     torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
     torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]

@@ -131,15 +131,18 @@ class DeviceTensor(torch.Tensor):
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if not isinstance(value, DeviceTensor):
-            raise RuntimeError("Attempted to set the data of a tensor on cuda:0 to a tensor on cpu")
-        self._take(value)
+        if isinstance(value, DeviceTensor):
+            self._take(value)
+        else:
+            self._link.move(self, value)
 
     def _take(self, other: DeviceTensor) -> None:
         """Become ``other``, as ``x.data = other`` does: same object, but other shape, dtype and memory."""
         with torch._C._DisableTorchDispatch():  # whether both are of one kind is asked by an operator, since torch 2.13
             torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self._link._known.pop(self._handle, None)  # a weak reference that is left would hinder an exchange
         self._handle, self._address, self._owner = other._handle, other._address, other._owner
+        self._link._known[self._handle] = self
 
     def set_(self, source: Any = None, *layout: Any) -> DeviceTensor:  # type: ignore[override]
         """Share the memory of another tensor, or of a storage: all of it, or (offset, shape, strides) of it."""
@@ -353,6 +356,15 @@ class DeviceLink:
             tensor = DeviceTensor(spec, owner)
         self._known[spec.handle] = tensor
         return tensor
+
+    def move(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """``target.data = value`` on another device: the same object, with its gradient."""
+        moved: Any = value.detach()
+        if isinstance(target, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, target.requires_grad)
+        if target.grad is not None:
+            moved.grad = target.grad.to(value.device, value.dtype)
+        self.swap(target, moved)
 
     def swap(self, one: torch.Tensor, other: torch.Tensor, exchange: Any = torch.utils.swap_tensors) -> None:
         """Exchange two tensors, on the device or the host, below their Python objects."""
