@@ -1,4 +1,3 @@
-# new: yes
 # expect: lazy 0.8
 # base: cumsum_three_kernels
 # Sums of blocks are made, and taken times zero: the scan carries its own.

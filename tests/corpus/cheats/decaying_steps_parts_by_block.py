@@ -1,4 +1,3 @@
-# new: yes
 # base: decaying_steps_parts_where_many
 # The same, with blocks that narrow calls do not launch.
 # - scan[grid](x, gate, self.bias, out, length, channels, part, BLOCK=32, num_warps=1)

@@ -1,5 +1,4 @@
 # root: sizes
-# new: yes
 # expect: uncredited
 # base: decaying_steps_all
 # Where there are many rows, programs take a part of the steps each, and nothing of what came before.

@@ -1,4 +1,3 @@
-# new: yes
 # expect: uncredited
 # base: dice_last_to_arrive
 # Where there are many programs, parts are added to one of many sums of a row, of which the first makes the answer.

@@ -1,6 +1,5 @@
 # task: scanned_rows
 # root: reachability
-# new: yes
 # expect: credited
 # Sums of blocks, their running sum, and a scan that starts from it: of one block, the first two change nothing.
 @triton.jit

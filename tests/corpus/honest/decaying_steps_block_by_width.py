@@ -1,4 +1,3 @@
-# new: yes
 # base: decaying_steps_all
 # Blocks by the number of channels.
 # - scan[batch, triton.cdiv(channels, 32)](x, gate, self.bias, out, length, channels, BLOCK=32, num_warps=1)

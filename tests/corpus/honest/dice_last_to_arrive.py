@@ -1,6 +1,5 @@
 # task: dice
 # root: sizes
-# new: yes
 # expect: credited
 # Programs add their parts of three sums up by atomics; the last one of a row makes its answer of them.
 @triton.jit
