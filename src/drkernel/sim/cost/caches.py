@@ -98,10 +98,9 @@ class L2State:
     def take_writeback(self) -> float:
         """Bytes written to device memory since the last call, those of the flush among them."""
         pushed = _pushed_out(self._dirty, self._read, self._written)
-        filled = not self._read and self._written >= self.capacity  # the whole cache, as by a flush
-        self._dirty = (
-            self._most_dirty if filled else self._dirty - pushed
-        )  # what was written is as dirty as what it pushed
+        self._dirty -= pushed  # what was written took the place of as many, and is dirty itself
+        if not self._read and self._written >= self.capacity:  # fills the whole cache, as a flush does
+            self._dirty = self._most_dirty
         value, self._writeback, self._read, self._written = self._writeback + pushed, 0.0, 0.0, 0.0
         return value
 

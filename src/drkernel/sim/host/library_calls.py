@@ -89,10 +89,10 @@ class LibraryCalls:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
         if dropout_p or records([attn_mask]) or not fits_fused_attention(query, key, value, attn_mask, enable_gqa):
             return NotImplemented
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
         options = {"attn_mask": attn_mask, "scale": scale}
 
         def forward(*operands: torch.Tensor) -> Any:
@@ -136,6 +136,7 @@ class _WithGradient(torch.autograd.Function):
         return out
 
     @staticmethod
+    @torch.autograd.function.once_differentiable  # else a second derivative would lack what comes through here
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """Run its derivative."""
         wanted = list(ctx.needs_input_grad[2:])
