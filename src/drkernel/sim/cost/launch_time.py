@@ -650,18 +650,18 @@ class Spread:
         """Seconds of the busiest SM where as many programs as find a slot of ``most`` stay where they are."""
         placed = 0.0
         for some in [Spread(self.classes[:end]) for end in range(1, len(self.classes) + 1)]:
-            if some.programs >= sms:
-                mean, beside = some.seconds / some.programs, min(some.programs / sms, most)
+            if (programs := some.programs) >= sms:
+                mean, beside = (seconds := some.seconds) / programs, min(programs / sms, most)
                 unlucky = max(some.classes[0][1] - mean, some.unlucky(round(beside), sms) - beside * mean)
-                placed = max(placed, some.seconds / sms + min(1.0, sms * most / some.programs) * unlucky)
+                placed = max(placed, seconds / sms + min(1.0, sms * most / programs) * unlucky)
         return placed
 
     def unlucky(self, slots: int, sms: int) -> float:
         """Seconds of the programs of that SM which has most of the longest: each fills its slots with what comes."""
-        longer, work, most = 0.0, 0.0, 0.0
+        longer, work, most, programs = 0.0, 0.0, 0.0, self.programs
         for count, seconds in self.classes:
             longer, work = longer + count, work + count * seconds
-            share, so_many, none = longer / self.programs, slots, float(sms)  # of the SMs: with fewer than so many
+            share, so_many, none = longer / programs, slots, float(sms)  # of the SMs: with fewer than so many
             while so_many and sms - none < 1.0:
                 none -= sms * math.comb(slots, so_many) * share**so_many * (1.0 - share) ** (slots - so_many)
                 so_many -= sms - none < 1.0
