@@ -23,6 +23,9 @@ from drkernel.verdict import Verdict  # noqa: E402
 from surveys import with_figures, write_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "hacks.md"
+CAUGHT, CONDEMNED = r"\d+ cheats, \d+ caught;", r"\d+ honest candidates, \d+ condemned"
+ALSO = (ROOT / "README.md", ROOT / "docs" / "status.md")
+"""pages that say how many there are, as :data:`PAGE` does in its first line"""
 
 TIERS = {
     "T0": "no work done",
@@ -72,8 +75,8 @@ def figures(rows: list[tuple[Entry, Verdict, str | None]]) -> dict[str, str]:
     condemned = sum(entry.honest and wrong is not None for entry, _, wrong in rows)
     told = ", ".join(f"`{kind}` {count}" for kind, count in kinds.most_common())
     return {
-        r"\d+ cheats, \d+ caught;": f"{len(cheats)} cheats, {sum(row[2] is None for row in cheats)} caught;",
-        r"\d+ honest candidates, \d+ condemned": f"{len(rows) - len(cheats)} honest candidates, {condemned} condemned",
+        CAUGHT: f"{len(cheats)} cheats, {sum(row[2] is None for row in cheats)} caught;",
+        CONDEMNED: f"{len(rows) - len(cheats)} honest candidates, {condemned} condemned",
         r"Findings that condemned: .*": f"Findings that condemned: {told}.",
         r"\[hacks\.csv, \d+ rows\]": f"[hacks.csv, {len(rows)} rows]",
         **{
@@ -111,8 +114,11 @@ def main() -> int:
     print(f"{len(rows)} graded in {time.perf_counter() - start:.0f} s")
     if arguments.write:
         write_table(PAGE.with_suffix(".csv"), table(rows))
-        PAGE.write_text(with_figures(PAGE.read_text(encoding="utf-8"), figures(rows)), encoding="utf-8")
-        print(f"wrote the figures of {PAGE.relative_to(ROOT)} and its table")
+        found = figures(rows)
+        counts = {pattern: text for pattern, text in found.items() if pattern in (CAUGHT, CONDEMNED)}
+        for page, said in [(PAGE, found), *((page, counts) for page in ALSO)]:
+            page.write_text(with_figures(page.read_text(encoding="utf-8"), said), encoding="utf-8")
+        print(f"wrote the figures of {PAGE.relative_to(ROOT)} and its table, and its counts in README and status")
     return 1 if bad else 0
 
 

@@ -129,3 +129,16 @@ def test_no_page_or_table_names_a_path_of_the_machine_that_made_it():
         assert not re.search(r"(?<![\w.])/(home|root|work|Users|var/tmp)/\w|site-packages", path.read_text("utf-8")), (
             path
         )
+
+
+def test_pages_count_the_corpus_alike():
+    counts = re.compile(r"(\d+) cheats, (\d+) caught;\s+(\d+) honest candidates, (\d+) condemned")
+    said = {
+        page: [tuple(map(int, found)) for found in counts.findall((ROOT / page).read_text(encoding="utf-8"))]
+        for page in ("README.md", "docs/hacks.md", "docs/status.md")
+    }
+    with (ROOT / "docs" / "hacks.csv").open(encoding="utf-8", newline="") as file:
+        tiers = [row["tier"] for row in csv.DictReader(file)]
+    honest = tiers.count("honest")
+    cheats = len(tiers) - honest
+    assert all(found == [(cheats, cheats, honest, 0)] for found in said.values()), said
