@@ -104,9 +104,10 @@ def mean_interval(
 
     The plain percentile interval is too narrow for few tasks, so its percentiles are widened by the ratio of a t to a
     normal interval (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*,
-    The American Statistician 2015). When all tasks agree, a bootstrap interval has zero width. In that case each end
-    lies 1 - tail^(1/n) of the width of ``bounds`` (the range of possible values) away, as in the exact binomial
-    interval; without bounds the ends are infinite. Raises ``ValueError`` when ``values`` is empty.
+    The American Statistician 2015). When all tasks agree, a bootstrap interval has zero width. Then a share of up to
+    1 - tail^(1/n) of all tasks may still do otherwise, as in the exact binomial interval: each end is the mean if these
+    lay at an end of ``bounds`` (the range of possible values); without bounds the ends are infinite. Raises
+    ``ValueError`` when ``values`` is empty.
     """
     array_N = np.asarray(values, dtype=np.float64)
     count = len(array_N)
@@ -117,8 +118,9 @@ def mean_interval(
     if count == 1 or np.all(array_N == array_N[0]):
         if bounds is None:
             return MeanInterval(mean, -math.inf, math.inf, count)
-        away = (1 - tail ** (1 / count)) * (bounds[1] - bounds[0])
-        return MeanInterval(mean, max(bounds[0], mean - away), min(bounds[1], mean + away), count)
+        unseen = 1 - tail ** (1 / count)
+        low, high = (mean + unseen * (end - mean) for end in bounds)
+        return MeanInterval(mean, low, high, count)
     means_D = _resamples(count, seed, draws) @ array_N / count
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_quantile(1 - tail, count - 1))
     low, high = np.quantile(means_D, [tail, 1 - tail])

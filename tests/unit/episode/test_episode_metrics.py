@@ -113,11 +113,13 @@ def test_student_quantiles_are_those_of_the_tables(probability, freedom, expecte
     assert student_quantile(probability, freedom) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_where_all_tasks_agree_the_end_is_that_of_the_exact_binomial(value):
-    found = mean_interval([value] * 20)
-    away = 1 - 0.025 ** (1 / 20)
-    assert (found.low, found.high) == pytest.approx((0.0, away) if value == 0 else (1 - away, 1.0))
+@pytest.mark.parametrize(("value", "bounds", "low", "high"), [
+    (0.0, (0, 1), 0, 1), (1.0, (0, 1), -1, 0), (0.25, (0, 1), -0.25, 0.75), (0.0, (-1, 1), -1, 1),
+])  # fmt: skip
+def test_where_all_tasks_agree_the_ends_are_those_of_the_exact_binomial(value, bounds, low, high):
+    found = mean_interval([value] * 20, bounds=bounds)
+    unseen = 1 - 0.025 ** (1 / 20)
+    assert (found.low, found.high) == pytest.approx((value + unseen * low, value + unseen * high))
 
 
 def test_equal_values_that_are_no_shares_have_no_known_interval():
