@@ -1,5 +1,7 @@
 """Forms of results that are remembered are those that PyTorch finds."""
 
+import gc
+
 import pytest
 import torch
 
@@ -83,3 +85,14 @@ def test_a_convolutions_result_lies_in_memory_as_with_data(dtype, last, transpos
         made = aten.convolution.default(*given, *terms)
         foreseen = on_meta(aten.convolution.default, (*(one.to("meta") for one in given), *terms), {})
         assert (foreseen.shape, foreseen.stride()) == (made.shape, made.stride())
+
+
+def test_functions_that_must_not_be_compiled_are_found_among_frozen_objects():
+    """``drkernel sim`` freezes what it has imported; without them a run without data imports ``torch._dynamo``."""
+    usual = set(map(id, shapes._uncompiled()))
+    gc.freeze()
+    try:
+        assert set(map(id, shapes._uncompiled())) == usual and len(usual) > 100
+        assert gc.get_freeze_count(), "they stay frozen"
+    finally:
+        gc.unfreeze()

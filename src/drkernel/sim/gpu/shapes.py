@@ -43,7 +43,7 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
 
 @cache
 def prepare_shapes() -> None:
-    """Import what meta functions need (0.3 s, once per process), without ``torch._dynamo`` (another second).
+    """Import what meta functions need (0.3 s, once per process), without ``torch._dynamo`` (two more).
 
     Functions that must not be compiled ask ``torch._dynamo`` for a version of themselves at their first call. On meta
     tensors nothing compiles, so each is told that it already is that version. If this build of PyTorch works
@@ -53,7 +53,6 @@ def prepare_shapes() -> None:
         if str(getattr(function, "__module__", "")).startswith(_SHAPES) and not hasattr(function, "__dynamo_disable"):
             function.__dynamo_disable = function  # type: ignore[attr-defined]
     empty = torch.empty(1, 1, device="meta")
-    torch.mm(empty, empty)
     torch.addmm(empty, empty, empty)
 
 
@@ -63,15 +62,15 @@ def _uncompiled() -> list[types.FunctionType]:
 
     maker = getattr(getattr(_compile, "_disable_dynamo", None), "__code__", None)
     codes = {c for c in (maker.co_consts if maker is not None else ()) if isinstance(c, types.CodeType)}
-    found = []
+    frozen, found = gc.get_freeze_count(), []
+    gc.unfreeze()  # what is frozen is not listed
     for wrapper in gc.get_objects():
-        if type(wrapper) is not types.FunctionType or wrapper.__code__ not in codes:
-            continue
-        cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=False))
-        function = cells["fn"].cell_contents if "fn" in cells else None
-        if type(function) is types.FunctionType:
-            found.append(function)
-    return found
+        if type(wrapper) is types.FunctionType and wrapper.__code__ in codes:
+            cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=False))
+            found += [cells["fn"].cell_contents] if "fn" in cells else []
+    if frozen:
+        gc.freeze()
+    return [function for function in found if type(function) is types.FunctionType]
 
 
 def on_meta(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
