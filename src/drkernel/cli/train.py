@@ -13,14 +13,16 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drkernel.cli.terms import POOL_HELP, LivePage, check_pool, open_pool
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
-from drkernel.rl.run.recipe import Recipe
+
+if TYPE_CHECKING:
+    from drkernel.rl.run.recipe import Recipe
 
 _PACKAGE = Path(__file__).parents[1]
 
