@@ -46,8 +46,8 @@ from drkernel.digest import module_digest, source_digest
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.gym.reward import RewardConfig, reward
-from drkernel.rl.data.teacher.problem import STEPS, Step, StepRule, TeacherProblem, generate_problems, make_task
-from drkernel.rl.data.teacher.writer import BLOCKS, TILES, WARPS, Flaw, Style, can_have, write_answer
+from drkernel.rl.data.problem import STEPS, Step, StepRule, TeacherProblem, generate_problems, make_task
+from drkernel.rl.data.writer import BLOCKS, TILES, WARPS, Flaw, Style, can_have, write_answer
 from drkernel.rl.maths.losses import clipped, policy_loss
 from drkernel.rl.maths.rejection import void_turns
 from drkernel.rl.run import registry

@@ -30,7 +30,7 @@ from drkernel.sim.exact.dependence import BoundCall  # noqa: E402
 from drkernel.sim.exact.machine import earlier_calls  # noqa: E402
 from drkernel.sim.gpu.engine import DeviceEngine  # noqa: E402
 from drkernel.sim.wire.commands import encode  # noqa: E402
-from drkernel.sim.wire.tape import Tape, TapeRecorder  # noqa: E402
+from drkernel.sim.wire.frames import Tape, TapeRecorder  # noqa: E402
 from drkernel.tasks.oracle import flatten_outputs  # noqa: E402
 from liger_cases import Case, _normal, _with, all_cases  # noqa: E402
 from surveys import clone_with, parser_of, write_table  # noqa: E402

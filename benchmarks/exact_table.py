@@ -17,12 +17,10 @@ import torch
 
 from drkernel.gym.judge.exact import SMALL
 from drkernel.sim.exact.machine import ExactMachine, Sources, Watched, form_of, without_onednn
-from drkernel.sim.wire.tape import digest_of
-from drkernel.task import Task
-from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.errors import TaskError
+from drkernel.sim.wire.frames import digest_of
+from drkernel.task import Task, TaskError
 from drkernel.tasks.inputs import draw_inputs
-from drkernel.tasks.loaders import load_tasks
+from drkernel.tasks.loaders import builtin_tasks, load_tasks
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import Problem, load_problem
 from drkernel.tasks.reference import load_reference

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.sim.context import device
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
+from drkernel.sim.script import device
 from extrapolation_kernels import Case, cases
 from surveys import parser_of, write_table
 from ttir_executor.skeleton.measure import SampleSettings

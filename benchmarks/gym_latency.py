@@ -28,7 +28,7 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.simulated import SimulatedSession
-from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.loaders import builtin_task
 from stts_writer import source
 from surveys import parser_of
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 from surveys import keep_row, kept_rows, markdown, parser_of, write_table
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ class Grader:
 
     def _small_grade(self) -> None:
         from drkernel.gym.request import EvalRequest
-        from drkernel.tasks.builtin import builtin_task
+        from drkernel.tasks.loaders import builtin_task
 
         task = builtin_task("level1/relu")
         self.pool.submit(EvalRequest(task=task, candidate=twin(task.reference))).result()
@@ -152,9 +152,9 @@ def twin(reference: str) -> str:
 
 def reference_time(task: Any) -> Row:
     """The time of a task's reference at its own sizes, as the judge models it for every answer; or why it has none."""
-    from drkernel.gym.judge.reference_at_size import reference_profile_at
+    from drkernel.gym.judge.modelled_timing import reference_profile_at
     from drkernel.sim.spec import get_spec
-    from drkernel.tasks.errors import TaskError
+    from drkernel.task import TaskError
     from drkernel.tasks.reference import load_reference
 
     try:

@@ -259,7 +259,7 @@ def main() -> None:
     sys.path[:0] = [str(sources / "src"), str(sources), str(sources / "benchmark" / "scripts")]
     rows = [Row(**json.loads(line)) for line in sys.stdin]
     from drkernel import sim
-    from drkernel.sim.gpu.datafree.records import DataFree
+    from drkernel.sim.gpu.datafree import DataFree
 
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

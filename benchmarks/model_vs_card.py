@@ -182,7 +182,7 @@ def _products() -> Iterator[Case]:
 
 def references() -> Iterator[Case]:
     """The suite's references at their own sizes."""
-    from drkernel.tasks.builtin import builtin_tasks
+    from drkernel.tasks.loaders import builtin_tasks
 
     for task in builtin_tasks():
         yield Case("PyTorch", task.id, "", partial(_reference, task.reference))

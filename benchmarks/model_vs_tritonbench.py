@@ -166,7 +166,7 @@ def run_all(folder: Path, run: Path, only: str, half: str, limit: float, again: 
     import triton  # noqa: F401
 
     from drkernel import sim
-    from drkernel.sim.gpu.datafree.records import DataFree
+    from drkernel.sim.gpu.datafree import DataFree
 
     answers = load(run)
     with sim.device(CARD, checks="off", data_free=DataFree(), memory_bytes=1 << 46, conv_tf32=True) as device:

@@ -66,7 +66,7 @@ def times(
     from triton.runtime.errors import OutOfResources
 
     from drkernel import sim
-    from drkernel.sim.gpu.datafree.records import DataFree
+    from drkernel.sim.gpu.datafree import DataFree
 
     (m, n, k), found = shape, list[float | None]()
     with (

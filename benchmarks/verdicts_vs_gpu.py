@@ -20,7 +20,7 @@ from typing import Any
 
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 from drkernel.tasks.loaders import load_task
 from surveys import keep_row, kept_rows, markdown, parser_of, spearman, write_page, write_table
 

@@ -6,7 +6,7 @@ import pytest
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.values import Exact, compare
-from ttir_executor.ttir.formats import bits_of, floats_of
+from ttir_executor.ttir.ir import bits_of, floats_of
 
 BASE = 4096
 

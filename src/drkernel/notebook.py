@@ -21,7 +21,7 @@ from drkernel.report.sim import terminal as render_run
 from drkernel.report.sim import trace_of_run, write_trace
 from drkernel.report.verdict import profile_table
 from drkernel.report.verdict import terminal as render_verdict
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.script import ScriptReport, run_function
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.loaders import load_task

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from drkernel.config import Config
+from drkernel.config import Config, ConfigError
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 
@@ -111,3 +111,7 @@ def override_constants(source: str, constants: dict[str, int]) -> str:
     if missing:
         raise ValueError(f"the source defines no module-level constant named {', '.join(sorted(missing))}")
     return "".join(lines)
+
+
+class TaskError(ConfigError):
+    """A task that cannot be used; the message names the task or file, the cause and what to change."""

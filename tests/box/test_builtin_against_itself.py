@@ -5,7 +5,7 @@ import re
 import pytest
 
 from drkernel.task import sized_reference
-from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.loaders import builtin_tasks
 
 FAST = {"builtin/level1/batch_norm_training", "builtin/level2/adamw_step", "builtin/level3/mlp_mixer_block"}
 

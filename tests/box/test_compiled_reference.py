@@ -11,7 +11,7 @@ from corpus_grading import entry_named, task_named
 from drkernel.base.procs import JsonProcess
 from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import START_SECONDS, NotCompiled, compiled_baseline
-from drkernel.gym.judge.reference_at_size import reference_profile_at
+from drkernel.gym.judge.modelled_timing import reference_profile_at
 from drkernel.sim.spec import get_spec
 from drkernel.tasks.reference import load_reference
 from farm import PYTHON

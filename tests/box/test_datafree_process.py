@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from device_process import device_process
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import LaunchEntry, Operator, entries_of
 from drkernel.sim.gpu.heap import OverBudget
 

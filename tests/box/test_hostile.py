@@ -384,7 +384,7 @@ def test_other_jobs_are_out_of_sight(gym, open_session):
         victim.call([])
 
 
-@pytest.mark.parametrize("module", ["drkernel.gym.judge.judge", "drkernel.tasks.builtin", "drkernel.gym.pools.local"])
+@pytest.mark.parametrize("module", ["drkernel.gym.judge.judge", "drkernel.tasks.loaders", "drkernel.gym.pools.local"])
 def test_the_candidate_cannot_import_the_judge(gym, module):
     text = gym.says(f"import {module}")
     assert "No module named" in text or "PermissionError" in text

@@ -15,8 +15,7 @@ import drkernel.gym.pools.local as local
 from drkernel.gym.judge.memory import default_budget, machine_bytes, needed_bytes, require_memory
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.task import Task
-from drkernel.tasks.errors import TaskError
+from drkernel.task import Task, TaskError
 
 CANDIDATE = """
 import torch, triton

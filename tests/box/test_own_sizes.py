@@ -4,9 +4,9 @@ import pytest
 
 from corpus_grading import entry_named, task_named
 from corpus_sources import module
-from drkernel.sim.gpu.kernel_text import essence
+from drkernel.sim.gpu.pricing import essence
 from drkernel.task import Task
-from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.loaders import builtin_task
 
 TERMS = {"checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
 HONEST = entry_named("sizes_whole_row").source

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import ttir_executor
-from drkernel.gym.sandbox import landlock, linux, seccomp
 from drkernel.gym.sandbox import layers as sandbox
+from drkernel.gym.sandbox import linux, seccomp
 from drkernel.gym.sandbox.linux import remove_tree
 from places import KIT
 
@@ -153,12 +153,12 @@ def in_child(work):
         return file.read()
 
 
-@pytest.mark.skipif(not landlock.abi(), reason="the kernel offers no Landlock")
+@pytest.mark.skipif(not seccomp.abi(), reason="the kernel offers no Landlock")
 def test_landlock_gives_what_it_is_told_and_nothing_else(tmp_path):
     for name in ("readable", "writable", "hidden"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
-    rules = landlock.Rules([str(tmp_path / "readable")])
+    rules = seccomp.Rules([str(tmp_path / "readable")])
 
     def work():
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
@@ -176,10 +176,10 @@ def test_landlock_gives_what_it_is_told_and_nothing_else(tmp_path):
     assert in_child(work) == "r readable, r writable, a writable"
 
 
-@pytest.mark.skipif(landlock.abi() < 5, reason="this kernel lets everybody speak to the devices that are open")
+@pytest.mark.skipif(seccomp.abi() < 5, reason="this kernel lets everybody speak to the devices that are open")
 def test_a_driver_that_is_named_may_be_spoken_to_and_no_other():
     """A GPU's driver is used by ioctl alone; the kernel says ENOTTY where /dev/zero itself would have answered."""
-    rules = landlock.Rules([], ["/dev/null"])
+    rules = seccomp.Rules([], ["/dev/null"])
 
     def work():
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from drkernel.episode.answerers.endpoint import OpenAIModel
+from drkernel.episode.endpoint import OpenAIModel
 from drkernel.episode.meter import CallLimits, Meter, ReplyCache
 from drkernel.episode.records import Sampling
 from solve_fakes import TextPool, bench_config, open_run

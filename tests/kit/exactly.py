@@ -16,8 +16,7 @@ from ttir_executor.exact.field import Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.values import Exact
-from ttir_executor.ttir.formats import floats_of
-from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes
+from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes, floats_of
 
 ELEMS = {torch.float16: "f16", torch.float32: "f32"}
 ROUGH = {"f16": 2e-3, "bf16": 1.6e-2, **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ"), 0.07), "f8E5M2": 0.14}

@@ -54,7 +54,7 @@ def write_rows(path: Path, count: int = 60) -> Path:
     """Conversations whose first answers are lazy, fused or broken in equal parts."""
     from drkernel.episode.episode import EpisodeConfig
     from drkernel.episode.renderer import Prompts
-    from drkernel.rl.data.teacher.problem import generate_tasks
+    from drkernel.rl.data.problem import generate_tasks
 
     prompts, settings = Prompts.load("compact"), EpisodeConfig().settings.model_copy(update={"profile": None})
     with open(path, "w") as file:

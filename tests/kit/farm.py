@@ -561,7 +561,7 @@ def _warm_up() -> None:
     import gc
     import importlib
 
-    import drkernel.agents.server
+    import drkernel.agents
     import drkernel.gym.judge.judge
     import drkernel.report.run
     import drkernel.rl.run.trainer

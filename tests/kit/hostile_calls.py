@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.operator_lists import INTERNAL, LIBRARY_CALLS, PUBLIC
-from drkernel.sim.gpu.operator_rules import rule_of
+from drkernel.sim.gpu.operator_rules import INTERNAL, LIBRARY_CALLS, PUBLIC, rule_of
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import DTYPES, Ref, UnsupportedOp
 

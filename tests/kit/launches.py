@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from drkernel import sim
-from drkernel.sim.context import SimDevice
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.script import SimDevice
 from drkernel.sim.wire.commands import LaunchCommand
 from ttir_executor.compiled import SimFinding
 

@@ -19,11 +19,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.operators import in_order, operator_cost, read_only, synchronises
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.gpu.datafree.records import RECURRENT, recurrent_results
+from drkernel.sim.gpu.datafree import RECURRENT, recurrent_results
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
 from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.spec import GPUSpec

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkernel.base.recent import Recent
+from drkernel.base.files import Recent
 
 
 @given(st.integers(0, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 6))))

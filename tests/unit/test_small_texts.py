@@ -1,6 +1,6 @@
 """Texts that are cut, aligned or chosen by a rule of their own."""
 
-from drkernel.agents.server import Toolbox
+from drkernel.agents import Toolbox
 from drkernel.cli import COMMANDS, _help
 from drkernel.gym.kernelgym import _cut
 

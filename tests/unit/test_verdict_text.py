@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from drkernel.agents.server import describe
+from drkernel.agents import describe
 from drkernel.gym.feedback import feedback
 from drkernel.report.verdict import page, profile_table, terminal
 from drkernel.task import Task

@@ -21,7 +21,6 @@ from typing import Literal
 import numpy as np
 
 from ttir_executor.allocations import Allocation, MemoryMap
-from ttir_executor.counting import asked_by_site, classes_of, most_updates, passes_of
 from ttir_executor.lower.function import Lowered, Site
 from ttir_executor.lower.jit import Code, Native
 from ttir_executor.lower.runtime import (
@@ -51,7 +50,18 @@ from ttir_executor.order import (
     sampled_runs,
     split_runs,
 )
-from ttir_executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
+from ttir_executor.results import (
+    Checks,
+    LaunchResult,
+    LaunchStats,
+    Param,
+    SimFinding,
+    StepLimit,
+    asked_by_site,
+    classes_of,
+    most_updates,
+    passes_of,
+)
 from ttir_executor.running import under_way
 from ttir_executor.ttir.ir import elem_bytes
 

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and a cache of byte strings on disk."""
+"""Files that are replaced in one step, and caches: of byte strings on disk, of anything in memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import os
 import stat
+import threading
 import time
 import uuid
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 MOST_BYTES = 256 << 20
 """most bytes of all entries of a cache; when there are more, those used last are kept, half of it"""
@@ -156,3 +159,36 @@ def open_cache(folder: Path) -> DiskCache | None:
         return None
     warnings.warn(f"nothing is kept on disk: others may write to {folder}", stacklevel=2)
     return None
+
+
+# ---- in memory: the one cache that is no function's (those have `functools.lru_cache`), bounded, by key
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The ``size`` entries that were set or found last. Thread-safe."""
+
+    def __init__(self, size: int):
+        self._size = size
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The entry; None where there is none."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -49,7 +49,7 @@ def compare(
 ) -> None:
     """Parse, compare, print."""
     from drkernel.config import ConfigError
-    from drkernel.report.board import write_board
+    from drkernel.report.bench import write_board
     from drkernel.report.run import kind_of
     from drkernel.solve.bench import compare as compared
 
@@ -83,7 +83,7 @@ def _show(result: dict[str, Any]) -> None:
     from rich.text import Text
 
     from drkernel.episode.metrics import baseline_name
-    from drkernel.report.board import difference
+    from drkernel.report.bench import difference
 
     console = output()
     for name in ("first", "second"):

@@ -131,7 +131,7 @@ def sim(
     from drkernel.cli.terms import to_bytes
 
     gc.disable()  # it would walk what is imported many times: a fifth of the start
-    from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
+    from drkernel.sim.gpu.datafree import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk, warm
     from drkernel.sim.script import run_script
 

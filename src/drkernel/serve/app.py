@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from drkernel import __version__
-from drkernel.base.recent import Recent
+from drkernel.base.files import Recent
 from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import pages
 from drkernel.serve.guard import Guard

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from drkernel.sim.context import SimDevice, device
+    from drkernel.sim.script import SimDevice, device
 
 __all__ = ["SimDevice", "device"]
 
@@ -17,5 +17,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module("drkernel.sim.context"), name)
+        return getattr(importlib.import_module("drkernel.sim.script"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

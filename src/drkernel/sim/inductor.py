@@ -28,7 +28,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on

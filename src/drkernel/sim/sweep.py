@@ -25,7 +25,7 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.script import ScriptReport, run_script
 from drkernel.verdict import ALIKE_WITHIN
 

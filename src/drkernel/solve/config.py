@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError, load_config
-from drkernel.episode.answerers.program import AgentModel, AgentTerms
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.episode.meter import Budget, CallLimits, Prices
+from drkernel.episode.program import AgentModel, AgentTerms
 from drkernel.episode.records import Answerer, Sampling
 from drkernel.gym.device import parse_device
 from drkernel.gym.request import OWN_SECONDS
 from drkernel.registry import Method, load_plugins
-from drkernel.task import Precision, Task
-from drkernel.tasks.errors import TaskError
+from drkernel.task import Precision, Task, TaskError
 from drkernel.tasks.loaders import load_tasks
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def open_model(
     if kind != "openai" and (base_url or key_env):
         raise ConfigError(f"an address and a key are for openai: models; {kind}: takes none")
     if kind == "openai":
-        from drkernel.episode.answerers.endpoint import OpenAIModel
+        from drkernel.episode.endpoint import OpenAIModel
 
         return OpenAIModel(rest, base_url=base_url, key_env=key_env, timeout=timeout)
     if kind == "hf":
@@ -161,13 +160,13 @@ def open_model(
 
         return LocalModel(rest, sampling)
     if kind == "command":
-        from drkernel.episode.answerers.program import CommandModel
+        from drkernel.episode.program import CommandModel
 
         return CommandModel(rest, timeout=timeout)
     if kind == "agent":
         return AgentModel(rest, agent)
     if kind == "script":
-        from drkernel.episode.answerers.program import ScriptModel
+        from drkernel.episode.program import ScriptModel
 
         return ScriptModel(Path(rest))
     raise ConfigError(f"unknown kind of model {kind!r}; it should be one of: {SPECS}")
@@ -230,7 +229,7 @@ def _generated(spec: str) -> list[Task]:
     found = re.fullmatch(r"generated:(train|heldout)(?::([1-9]\d{0,5}))?", spec)
     if found is None:
         return []
-    from drkernel.rl.data.teacher.problem import generate_tasks
+    from drkernel.rl.data.problem import generate_tasks
 
     return generate_tasks("train" if found[1] == "train" else "heldout", int(found[2] or GENERATED), seed=0)
 

@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from drkernel.sim.gpu.shapes import prepare_shapes
+from drkernel.task import TaskError
 from drkernel.tasks.cost import BATCH, Cost, cost_of, on_meta
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import has_zeros, role_of
 from drkernel.tasks.oracle import alike
 from drkernel.tasks.reference import Reference, load_reference

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from drkernel.config import Config
-from drkernel.sim.gpu.datafree.records import RECURRENT, recurrent_results
+from drkernel.sim.gpu.datafree import RECURRENT, recurrent_results
 from drkernel.sim.gpu.shapes import on_meta as on_meta_tensors
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 from drkernel.tasks.promote import is_large
 from drkernel.tasks.reference import Reference, load_reference
 

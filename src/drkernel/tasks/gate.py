@@ -29,10 +29,9 @@ from torch.utils._pytree import tree_map
 from drkernel.config import Config
 from drkernel.sim.exact.dependence import BoundCall
 from drkernel.sim.gpu.heap import default_budget, size_in_words
-from drkernel.task import Task
+from drkernel.task import Task, TaskError
 from drkernel.tasks.correctness import compare, same_answer
 from drkernel.tasks.cost import ScaleLimits, judged_bytes
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, alike, flatten_outputs, is_finite
 from drkernel.tasks.problem import Instance, ReferenceCall, load_problem, same_values

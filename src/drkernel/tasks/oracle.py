@@ -30,8 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from drkernel.task import Precision, Tolerance
-from drkernel.tasks.errors import TaskError
+from drkernel.task import Precision, TaskError, Tolerance
 from drkernel.tasks.promote import (
     JitterWhereUsed,
     PromoteToDouble,

@@ -32,8 +32,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from drkernel.task import Precision, Task, override_constants, sized_reference
-from drkernel.tasks.errors import TaskError
+from drkernel.task import Precision, Task, TaskError, override_constants, sized_reference
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, tolerance_for
 from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, vary_parameters

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 
 _RNG_LOCK = threading.RLock()
 REQUIRED = ("Model", "get_inputs")

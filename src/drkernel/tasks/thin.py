@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from drkernel.task import Task, override_constants
+from drkernel.task import Task, TaskError, override_constants
 from drkernel.tasks.axes import GROUP, Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 
 LEAST = 2

@@ -10,8 +10,8 @@ from drkernel.config import ConfigError, load_config
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.pools.local import LocalPool
 from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
-from drkernel.rl.data.teacher.problem import generate_problems, make_task
-from drkernel.rl.data.teacher.writer import RIGHT
+from drkernel.rl.data.problem import generate_problems, make_task
+from drkernel.rl.data.writer import RIGHT
 from drkernel.rl.run.recipe import Recipe
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.thin import thin_sizing

@@ -3,9 +3,9 @@
 import pytest
 
 from drkernel.task import Task, Tolerance
-from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.gate import GATED, GateReport, admit, admit_thin
+from drkernel.tasks.loaders import builtin_task, builtin_tasks
 from sweeps import sweep
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from drkernel.agents.server import Toolbox, ToolError, ToolLimits, describe, describe_run
+from drkernel.agents import Toolbox, ToolError, ToolLimits, describe, describe_run
 from drkernel.gym.explain import EXPLANATIONS
 from drkernel.gym.runner.confined_script import ConfinedRun, run_confined
 from drkernel.gym.runner.processes import tree_of

@@ -11,7 +11,7 @@ import yaml
 
 from commands import invoke
 from drkernel.cli import COMMANDS
-from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.loaders import builtin_task
 
 
 def drkernel(command, *arguments, cwd, code=0):

@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from drkernel.cli import main
-from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.loaders import load_tasks
+from drkernel.tasks.loaders import builtin_tasks, load_tasks
 from farm import PYTHON
 
 DEGENERATE = """import torch

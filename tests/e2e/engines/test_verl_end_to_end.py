@@ -16,7 +16,7 @@ from places import KIT, ROOT
 pytest.importorskip("verl")
 
 from drkernel.episode.episode import EpisodeConfig
-from drkernel.rl.data.teacher.problem import generate_tasks
+from drkernel.rl.data.problem import generate_tasks
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 from waiting import until

@@ -8,11 +8,11 @@ import textwrap
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerers import program as agent_module
-from drkernel.episode.answerers.program import AgentModel, AgentTerms
+from drkernel.episode import program as agent_module
 from drkernel.episode.episode import Episode, EpisodeConfig, play
+from drkernel.episode.program import AgentModel, AgentTerms
 from drkernel.episode.records import Reply
-from drkernel.gym.sandbox import landlock
+from drkernel.gym.sandbox import seccomp
 from drkernel.solve.config import load_terms
 from solve_fakes import TextPool, make_tasks
 from waiting import gone, until
@@ -124,7 +124,7 @@ def test_a_run_is_taken_up_again_with_what_was_graded(agent):
     assert "1.py 1.txt 2.py 2.txt" in agent.log.read_text()
 
 
-@pytest.mark.skipif(not landlock.abi(), reason="the kernel has no Landlock")
+@pytest.mark.skipif(not seccomp.abi(), reason="the kernel has no Landlock")
 @pytest.mark.parametrize("sandbox", ["none", "folder", "offline"])
 def test_the_folder_is_sandboxed_as_the_user_allows(agent, tmp_path, sandbox):
     (outside := tmp_path / "outside").mkdir()
@@ -144,7 +144,7 @@ def test_the_folder_is_sandboxed_as_the_user_allows(agent, tmp_path, sandbox):
     """
     played = work(agent(body, sandbox=sandbox))
     expected = {"none": "writes yes connects yes", "folder": "writes no connects yes"}
-    if landlock.abi() >= 4 or sandbox != "offline":
+    if seccomp.abi() >= 4 or sandbox != "offline":
         assert expected.get(sandbox, "writes no connects no") in played.turns[0].code
     listener.close()
 

@@ -8,7 +8,7 @@ import pytest
 import triton
 
 from accumulators import H200, MOVED, product_of
-from drkernel.sim.target.shared_memory import text_for_target
+from drkernel.sim.target import text_for_target
 
 
 def moved_in_loops(ptx: str, folder: Path) -> int:

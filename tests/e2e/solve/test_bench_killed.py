@@ -12,8 +12,7 @@ import pytest
 
 from drkernel.episode.renderer import shown_reference
 from drkernel.gym.request import EvalSettings
-from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.loaders import save_tasks
+from drkernel.tasks.loaders import builtin_tasks, save_tasks
 from farm import PYTHON
 from places import KIT
 from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerers.program import CommandModel, ScriptModel, render
+from drkernel.episode.program import CommandModel, ScriptModel, render
 from drkernel.episode.records import Message, ModelCall, ModelError, Sampling, without_reasoning
 from drkernel.solve.config import open_model
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerers.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
+from drkernel.episode.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
 from drkernel.episode.meter import Budget, BudgetSpent, CallLimits, Meter, Prices, RateLimiter, ReplyCache, money
 from drkernel.episode.records import ContextFull, Message, ModelCall, ModelError, Reply, Sampling
 from solve_endpoint import FAULTS, Endpoint

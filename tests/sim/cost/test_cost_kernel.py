@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import Access, Grid, KernelWork
-from drkernel.sim.cost.roofline import kernel_cost, unit_rate
+from drkernel.sim.cost.roofline import L2State, kernel_cost, unit_rate
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 import pytest
 
-from drkernel.sim.cost.caches import LEFT_DIRTY, L2State
+from drkernel.sim.cost.roofline import LEFT_DIRTY, L2State
 from drkernel.sim.spec import get_spec
 
 SPEC = get_spec("h100")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
 from drkernel.sim.cost.launch_time import launch_cost
 from drkernel.sim.cost.layouts import Tile
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from sweeps import shares
 from ttir_executor.results import LaunchStats

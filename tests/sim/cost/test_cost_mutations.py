@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.operators import operator_cost, operator_work, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.spec import get_spec
 from tracing import TracedCall, model_module, trace
 

@@ -9,7 +9,7 @@ import triton.language as tl
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import Dot
 from drkernel.sim.cost.launch_time import Spread, dot_rate
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
 
 

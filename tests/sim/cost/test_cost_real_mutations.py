@@ -13,7 +13,7 @@ import pytest
 from test_cost_limits import Launch, more_of_everything
 
 from drkernel import sim
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import LaunchEntry as Launched
 from drkernel.sim.gpu.pricing import pressure_of, profile_of_text
 from drkernel.sim.spec import get_spec

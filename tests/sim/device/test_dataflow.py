@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.context import SimDevice
 from drkernel.sim.gpu.dataflow import Slice
+from drkernel.sim.script import SimDevice
 
 SIZE = 300
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.gpu.datafree.records import DataFree, DependsOnData
+from drkernel.sim.gpu.datafree import DataFree, DependsOnData
 from drkernel.sim.gpu.device_journal import LaunchEntry
 from drkernel.sim.gpu.heap import OverBudget
 from ttir_executor.compiled import LaunchStats

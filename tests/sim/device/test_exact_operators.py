@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.sim.exact.machine import ExactMachine, Sources, Watched, form_of, without_onednn
-from drkernel.sim.wire.tape import digest_of
+from drkernel.sim.wire.frames import digest_of
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.values import compare
 

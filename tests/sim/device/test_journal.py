@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.spec import get_spec

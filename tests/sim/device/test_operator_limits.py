@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.operators import FAMILIES, base_name, operator_cost
 from drkernel.sim.cost.pointwise import NAMES
 from drkernel.sim.cost.products import gemm_unit
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from operator_battery import META, ON_HOST, TRIES, Draw
 from sweeps import shares

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from launches import Record
 
 CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (256, 4), (1024, 8))]

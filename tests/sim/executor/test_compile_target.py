@@ -9,9 +9,9 @@ import pytest
 
 from drkernel.base.files import cache_folder
 from drkernel.base.procs import JsonProcess, ProcessFailure
+from drkernel.sim import target as compile_target
 from drkernel.sim.spec import get_spec
-from drkernel.sim.target import shared_memory as compile_target
-from drkernel.sim.target.shared_memory import TargetCompileError, compile_for_target, strip_locations
+from drkernel.sim.target import TargetCompileError, compile_for_target, strip_locations
 from kernels_for_target import add_ttir, matmul_ttir
 
 H100 = get_spec("h100")
@@ -104,7 +104,7 @@ def test_errors_of_the_compiler_are_told_in_its_own_words_and_remembered() -> No
 
 
 def test_a_compiler_that_dies_or_hangs_is_replaced_and_its_failure_is_not_cached() -> None:
-    compiler = JsonProcess("drkernel.sim.target.compile_worker")
+    compiler = JsonProcess("drkernel.sim.compile_worker")
     request = {"ttir": strip_locations(add_ttir(H100)), "backend": "cuda", "arch": 90, "warp_size": 32,
                "options": {"num_warps": 4, "num_stages": 3}}  # fmt: skip
     try:

@@ -7,11 +7,11 @@ import triton.language as tl
 
 from accumulators import MOVED, modelled
 from drkernel import sim
+from drkernel.sim import target
 from drkernel.sim.cost.pressure import block_pressure, register_pressure
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
-from drkernel.sim.target import shared_memory
-from drkernel.sim.target.shared_memory import (
+from drkernel.sim.target import (
     OverShared,
     PassesFailed,
     compile_for_target,
@@ -75,7 +75,7 @@ def test_shared_memory_is_the_compilers(
 
 
 def test_small_kernels_do_not_run_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "exact_shared", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(target, "exact_shared", lambda *_: pytest.fail("compiled"))
     with sim.device("h200"):
         x = torch.zeros(4, 1000, device="cuda")
         softmax_kernel[(4,)](x, torch.empty_like(x), 1000, 1000, 1024)

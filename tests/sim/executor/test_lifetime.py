@@ -5,8 +5,7 @@ import random
 import pytest
 
 from ttir_executor.lower.function import Lowering
-from ttir_executor.lower.lifetime import FOREVER, Arena, Lifetimes
-from ttir_executor.lower.plan import Planner, walk
+from ttir_executor.lower.plan import FOREVER, Arena, Lifetimes, Planner, walk
 from ttir_executor.ttir.ir import Function, Op, TTIRError, UnsupportedTTIR, Value
 from ttir_executor.ttir.parser import parse_ttir
 

@@ -11,7 +11,7 @@ from harness import executing
 from random_kernels import HEADER, Program, generate
 from ttir_executor.compiled import Checks, clear_cache
 from ttir_executor.lower import jit
-from ttir_executor.lower.lifetime import Arena
+from ttir_executor.lower.plan import Arena
 
 FAST, SLOW = range(24), range(24, 224)
 LONG, MORE_LONG = range(4), range(4, 120)

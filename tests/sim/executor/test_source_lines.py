@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.report.sim import page
-from drkernel.sim.gpu.datafree.records import DataFree, SampleSettings
+from drkernel.sim.gpu.datafree import DataFree, SampleSettings
 from drkernel.sim.script import run_script
 from drkernel.sim.sweep import with_settings
 from drkernel.view import duration

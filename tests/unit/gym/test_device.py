@@ -9,7 +9,7 @@ from drkernel.episode.renderer import Prompts
 from drkernel.gym.device import CHECKS, MEANING, alone_on, gpu_name, parse_device, seen_alone, title_of, unchecked
 from drkernel.gym.request import EvalSettings
 from drkernel.sim.spec import get_spec, known_gpus
-from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.loaders import builtin_task
 
 
 @pytest.mark.parametrize("gpu", known_gpus())

@@ -18,7 +18,7 @@ from drkernel.gym.languages import (
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.gym.session.cuda import profile_of, read_trace
-from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.loaders import builtin_task
 
 SIM = parse_device("sim:h200")
 MODEL = """

@@ -4,10 +4,9 @@ import resource
 
 import pytest
 
-from drkernel.gym.judge.modelled_timing import reference_profile
-from drkernel.gym.judge.reference_at_size import reference_profile_at, reference_work
+from drkernel.gym.judge.modelled_timing import reference_profile, reference_profile_at, reference_work
 from drkernel.sim.spec import get_spec
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 from drkernel.tasks.reference import load_reference
 
 SPEC = get_spec("h200")

@@ -1,7 +1,7 @@
 import pytest
 
-from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks, make_task
-from drkernel.rl.data.teacher.writer import Mix, TeacherConfig
+from drkernel.rl.data.problem import generate_problems, generate_tasks, make_task
+from drkernel.rl.data.writer import Mix, TeacherConfig
 from drkernel.rl.run.sft import AGAIN, copied_modules, copy_of, second_answers
 from tiny import tiny_tokenizer
 

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from drkernel.rl.data.teacher.problem import generate_problems, reference_source
-from drkernel.rl.data.teacher.writer import can_have
+from drkernel.rl.data.problem import generate_problems, reference_source
+from drkernel.rl.data.writer import can_have
 from estimator_table import (
     FACTS,
     FAINT,

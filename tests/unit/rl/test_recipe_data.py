@@ -1,7 +1,7 @@
 """The families of generated tasks hold as many as the quickstart asks for."""
 
 from drkernel.config import load_config
-from drkernel.rl.data.teacher.problem import generate_tasks
+from drkernel.rl.data.problem import generate_tasks
 from drkernel.rl.run.recipe import Recipe
 from places import RECIPES
 

@@ -9,7 +9,7 @@ from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import Reply, Turn
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.rl.data.teacher.problem import generate_tasks
+from drkernel.rl.data.problem import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from drkernel.rl.data.teacher.problem import (
+from drkernel.rl.data.problem import (
     FAMILIES,
     NORMS,
     REDUCTIONS,
@@ -19,7 +19,7 @@ from drkernel.rl.data.teacher.problem import (
     generate_tasks,
     make_task,
 )
-from drkernel.rl.data.teacher.writer import (
+from drkernel.rl.data.writer import (
     BLOCKS,
     FLAWS,
     WARPS,

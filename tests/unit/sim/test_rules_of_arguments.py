@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import MetaCall, TensorMeta, Unpriced
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.cost.transforms import factorisation
 from drkernel.sim.gpu.argument_checks import _check_numbers, _groups
 from drkernel.sim.spec import get_spec

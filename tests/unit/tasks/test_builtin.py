@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
-from drkernel.task import Task, sized_reference
-from drkernel.tasks.builtin import builtin_task, builtin_tasks
-from drkernel.tasks.errors import TaskError
+from drkernel.task import Task, TaskError, sized_reference
+from drkernel.tasks.loaders import builtin_task, builtin_tasks
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem
 

@@ -3,9 +3,9 @@
 import pytest
 
 from corpus_sources import module
+from drkernel.task import TaskError
 from drkernel.tasks.axes import rewrite, size_literals
 from drkernel.tasks.cost import estimate
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 
 LINEAR = """import torch

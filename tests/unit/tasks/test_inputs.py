@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from corpus_sources import module
-from drkernel.task import Task
+from drkernel.task import Task, TaskError
 from drkernel.tasks import inputs
-from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.correctness import compare
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
+from drkernel.tasks.loaders import builtin_task, builtin_tasks
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem
 from drkernel.tasks.reference import KEPT, load_reference, randomize_parameters, seeded

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.errors import TaskError
-from drkernel.tasks.loaders import load_task, load_tasks, save_tasks
+from drkernel.task import TaskError
+from drkernel.tasks.loaders import builtin_tasks, load_task, load_tasks, save_tasks
 from drkernel.tasks.problem import load_problem
 
 SOURCE = """import torch

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.gym.judge.memory import bounded
-from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.inputs import VARIANTS
+from drkernel.tasks.loaders import builtin_tasks
 from drkernel.tasks.oracle import MANTISSA_BITS, flatten_outputs, tolerance_for, unit_roundoff
 from drkernel.tasks.problem import load_problem
 from drkernel.tasks.promote import promoted_copy, run_promoted, run_rounded

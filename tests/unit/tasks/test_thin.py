@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from drkernel.task import Task
+from drkernel.task import Task, TaskError
 from drkernel.tasks.axes import WHOLE, SizedSource, smaller
-from drkernel.tasks.builtin import builtin_task
 from drkernel.tasks.cost import ScaleLimits
-from drkernel.tasks.errors import TaskError
+from drkernel.tasks.loaders import builtin_task
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ttir_executor.exact import integers
+from ttir_executor.exact import shapes
 from ttir_executor.exact.shapes import DTYPES, Array
 from ttir_executor.exact.values import Exact, where
-from ttir_executor.ttir.formats import bits_of
-from ttir_executor.ttir.ir import Type
+from ttir_executor.ttir.ir import Type, bits_of
 
 
 def whole(x: Exact, f: Any) -> Exact:
@@ -148,7 +147,7 @@ def external(symbol: str, args: Sequence[Array], types: Sequence[Type], result: 
     if convert is not None:
         f = _ROUNDED[convert.group(2) or convert.group(3)](first.f)
         signed = not (convert.group(1) or "").startswith("u")
-        return integers.truncated(f, result.bits, signed=signed).astype(DTYPES[result.elem])
+        return shapes.truncated(f, result.bits, signed=signed).astype(DTYPES[result.elem])
     if len(args) == 2 and not isinstance(args[1], Exact):
         if name.startswith(("ldexp", "scalbn")):
             return _scaled(first, args[1])
@@ -181,12 +180,12 @@ def _of_integers(name: str, args: list[np.ndarray], type_: Type, result: Type) -
     x = args[0]
     if name.startswith(("popc", "clz", "ffs", "brev")):
         plain = name.removesuffix("ll")
-        functions = {"popc": integers.bit_count, "clz": integers.leading_zeros, "brev": integers.reversed_bits}
+        functions = {"popc": shapes.bit_count, "clz": shapes.leading_zeros, "brev": shapes.reversed_bits}
         if plain == "ffs":
-            return np.where(x == 0, 0, integers.trailing_zeros(x) + 1).astype(DTYPES[result.elem])
+            return np.where(x == 0, 0, shapes.trailing_zeros(x) + 1).astype(DTYPES[result.elem])
         return functions[plain](x).astype(DTYPES[result.elem]) if plain in functions else None  # type: ignore[no-any-return]
     if name in ("abs", "llabs"):
         return np.abs(x)
     if name in ("mulhi", "mul64hi", "umulhi", "umul64hi"):
-        return integers.high_product(x, args[1], signed=name[0] != "u")  # type: ignore[no-any-return]
+        return shapes.high_product(x, args[1], signed=name[0] != "u")  # type: ignore[no-any-return]
     return None

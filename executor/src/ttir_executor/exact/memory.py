@@ -12,8 +12,7 @@ import numpy as np
 
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.values import Exact
-from ttir_executor.ttir.formats import bits_of, floats_of
-from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes
+from ttir_executor.ttir.ir import FLOAT_BITS, bits_of, elem_bytes, floats_of
 
 
 class Undecided(Exception):

@@ -12,13 +12,15 @@ import numpy as np
 
 from ttir_executor.exact.frames import Frame, Handler, run_block, run_blocks
 from ttir_executor.exact.functions import FUNCTIONS, external
-from ttir_executor.exact.integers import INTEGER, compare_integers, extended_unsigned, truncated, unsigned
 from ttir_executor.exact.memory import Undecided
 from ttir_executor.exact.shapes import (
     DTYPES,
+    INTEGER,
     Array,
     chosen,
+    compare_integers,
     each,
+    extended_unsigned,
     flat,
     joined,
     picked,
@@ -27,11 +29,12 @@ from ttir_executor.exact.shapes import (
     shaped,
     spread,
     together,
+    truncated,
     unflat,
+    unsigned,
 )
 from ttir_executor.exact.values import Exact
-from ttir_executor.ttir.formats import bits_of, floats_of, number_of
-from ttir_executor.ttir.ir import Op, Type, Value, elem_bytes
+from ttir_executor.ttir.ir import Op, Type, Value, bits_of, elem_bytes, floats_of, number_of
 from ttir_executor.ttir.verify import trans_order
 
 _MATH = {

@@ -121,3 +121,162 @@ def flat(x: Array, type_: Type, count: int) -> Array:
 def unflat(x: Array, shape: tuple[int, ...]) -> Array:
     """The inverse of :func:`flat`; ``shape`` begins with the programs."""
     return each(x, lambda part: ranked(part, len(shape)) if np.size(part) == 1 else np.reshape(part, shape))
+
+
+# ---- arithmetic of integers as registers do it: arrays of the type's width, which wrap
+
+
+Binary = Callable[[Any, Any], Any]
+
+
+def unsigned(x: Any) -> Any:
+    """The same bits without a sign."""
+    x = np.asarray(x)
+    return x.view(UNSIGNED[x.dtype])
+
+
+def extended_unsigned(x: np.ndarray) -> np.ndarray:
+    """An unsigned value as int64; of 64 bits as uint64."""
+    x = np.asarray(x)
+    if x.dtype == np.bool_:
+        return x.astype(np.int64)
+    wide: np.ndarray = unsigned(x)
+    return wide if x.dtype.itemsize == 8 else wide.astype(np.int64)
+
+
+def truncated(f: np.ndarray, bits: int, *, signed: bool) -> np.ndarray:
+    """Whole floats as integers; beyond the type its nearest number, NaN is 0."""
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    inside = np.where(np.isnan(f), 0.0, np.clip(f, float(low), float(high)))
+    if bits == 64:
+        top = inside >= float(high)
+        safe = np.where(top, 0.0, inside)
+        if signed:
+            return np.where(top, np.int64(high), safe.astype(np.int64))
+        return np.where(top, np.int64(-1), safe.astype(np.uint64).astype(np.int64))
+    return inside.astype(np.int64)
+
+
+def divided(x: Any, y: Any) -> Any:
+    """Towards zero; by zero gives 0."""
+    x, y = np.asarray(x), np.asarray(y)
+    zero = y == 0
+    divisor = np.where(zero, 1, y).astype(y.dtype)
+    quotient = x // divisor
+    if x.size and (x.min() < 0 or divisor.min() < 0):
+        rest = x - quotient * divisor
+        quotient = quotient + ((rest != 0) & ((rest < 0) != (x < 0)))
+    return np.where(zero, 0, quotient).astype(x.dtype)
+
+
+def remainder(x: Any, y: Any) -> Any:
+    """Of the division towards zero; by zero gives the dividend."""
+    return x - divided(x, y) * y
+
+
+def _as_unsigned(function: Binary) -> Binary:
+    def apply(x: Any, y: Any) -> Any:
+        dtype = np.asarray(x).dtype
+        return np.asarray(function(unsigned(x), unsigned(y))).astype(UNSIGNED[dtype]).view(dtype)
+
+    return apply
+
+
+def _shifted(shift: Binary, fill_sign: bool) -> Binary:
+    def apply(x: Any, y: Any) -> Any:
+        x = np.asarray(x)
+        bits = 8 * x.dtype.itemsize
+        amount = unsigned(y)
+        over = amount >= bits
+        if not np.any(over):
+            return shift(x, amount.astype(x.dtype))
+        shifted = shift(x, np.minimum(amount, bits - 1).astype(x.dtype))
+        return shifted if fill_sign else np.where(over, 0, shifted).astype(x.dtype)
+
+    return apply
+
+
+def high_product(x: Any, y: Any, *, signed: bool = False) -> Any:
+    """The upper half of a product."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.dtype.itemsize < 8:
+        bits = 8 * x.dtype.itemsize
+        wide = (x.astype(np.int64), y.astype(np.int64)) if signed else (extended_unsigned(x), extended_unsigned(y))
+        if not signed and bits == 32:
+            product = (wide[0].astype(np.uint64) * wide[1].astype(np.uint64)) >> np.uint64(32)
+            return product.astype(np.uint32).view(np.int32)
+        return ((wide[0] * wide[1]) >> bits).astype(x.dtype)
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a, b = unsigned(x), unsigned(y)
+    middle = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
+    cross = (a & low) * (b >> half) + (middle & low)
+    high = ((a >> half) * (b >> half) + (middle >> half) + (cross >> half)).view(np.int64)
+    if signed:
+        high = high - np.where(x < 0, y, 0) - np.where(y < 0, x, 0)
+    return high
+
+
+def _logic(of_bool: Binary, of_integers: Binary) -> Binary:
+    return lambda x, y: (of_bool if np.asarray(x).dtype == np.bool_ else of_integers)(x, y)
+
+
+def bit_count(x: Any) -> Any:
+    """Bits that are set."""
+    return np.bitwise_count(unsigned(x)).astype(np.asarray(x).dtype)
+
+
+def leading_zeros(x: Any) -> Any:
+    """Zero bits above the highest that is set."""
+    filled = unsigned(x).copy()
+    bits = 8 * filled.dtype.itemsize
+    shift = 1
+    while shift < bits:
+        filled |= filled >> filled.dtype.type(shift)
+        shift *= 2
+    return (bits - np.bitwise_count(filled)).astype(np.asarray(x).dtype)
+
+
+def trailing_zeros(x: Any) -> Any:
+    """Zero bits below the lowest that is set."""
+    x = np.asarray(x)
+    return np.bitwise_count(unsigned(~x & (x - x.dtype.type(1)))).astype(x.dtype)
+
+
+def reversed_bits(x: Any) -> Any:
+    """The bits in the opposite order."""
+    x = np.asarray(x)
+    rows = np.unpackbits(np.ascontiguousarray(x.reshape(-1)).view(np.uint8).reshape(x.size, -1), axis=1)
+    order = np.packbits(rows.reshape(x.size, -1)[:, ::-1], axis=1)[:, :]
+    return np.ascontiguousarray(order[:, :]).view(x.dtype).reshape(x.shape)
+
+
+INTEGER: dict[str, Callable[..., Any]] = {
+    "arith.addi": _logic(np.logical_xor, np.add),
+    "arith.subi": _logic(np.logical_xor, np.subtract),
+    "arith.muli": _logic(np.logical_and, np.multiply),
+    "arith.andi": np.bitwise_and, "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor,
+    "arith.maxsi": np.maximum, "arith.minsi": np.minimum,
+    "arith.maxui": _as_unsigned(np.maximum), "arith.minui": _as_unsigned(np.minimum),
+    "arith.shli": _shifted(np.left_shift, False), "arith.shrsi": _shifted(np.right_shift, True),
+    "arith.shrui": _shifted(lambda x, amount: (unsigned(x) >> unsigned(amount)).view(x.dtype), False),
+    "arith.divsi": divided, "arith.remsi": remainder,
+    "arith.divui": _as_unsigned(divided), "arith.remui": _as_unsigned(remainder),
+    "arith.ceildivsi": lambda x, y: divided(x + y - 1, y),
+    "tt.mulhiui": high_product, "math.absi": np.abs,
+    "math.ctpop": bit_count, "math.ctlz": leading_zeros, "math.cttz": trailing_zeros,
+}  # fmt: skip
+
+_PREDICATES: dict[str, Binary] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+
+def compare_integers(predicate: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Compare as ``arith.cmpi`` does."""
+    if predicate in ("eq", "ne"):
+        return np.asarray(_PREDICATES[predicate](x, y))
+    if predicate[0] == "u":
+        x, y = unsigned(x), unsigned(y)
+    elif np.asarray(x).dtype == np.bool_:
+        x, y = y, x  # true is -1
+    return np.asarray(_PREDICATES[predicate[1:]](x, y))

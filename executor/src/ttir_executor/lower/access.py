@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import Emitter, vec
 from ttir_executor.lower.nest import FORWARDING, Index, Nest, strips
-from ttir_executor.lower.numbers import Numbers
-from ttir_executor.lower.rounding import from_bits, to_bits
+from ttir_executor.lower.numbers import Numbers, from_bits, to_bits
 from ttir_executor.lower.runtime import ACQUIRE, AccessKind, Ctx, EntryWord, Kind
 from ttir_executor.lower.strip import Lin, Strip, Uni, int_literal, llvm_type, numbers_of, scalar_int, strip_of, to_vec
 from ttir_executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes

@@ -1,4 +1,6 @@
-"""Atomics: lanes one by one, in order. Programs run one after another, so a plain read-modify-write is atomic."""
+"""What runs lane by lane, in order: atomics, prints, assertions. Programs run one after another, so a plain
+read-modify-write is atomic.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,13 @@ from ttir_executor.lower import touch
 from ttir_executor.lower.access import MAX_SYNCHRONISING, from_memory, memory_bytes, to_memory
 from ttir_executor.lower.emit import Emitter
 from ttir_executor.lower.nest import strips
-from ttir_executor.lower.numbers import Numbers
-from ttir_executor.lower.rounding import round_to
-from ttir_executor.lower.runtime import ACQUIRE, RELEASE
+from ttir_executor.lower.numbers import Numbers, round_to
+from ttir_executor.lower.runtime import ACQUIRE, RELEASE, Kind
 from ttir_executor.lower.strip import Uni, llvm_type, to_vec
 from ttir_executor.ttir.ir import Op, Type, UnsupportedTTIR, Value, elem_bytes
 
 if TYPE_CHECKING:
-    from ttir_executor.lower.function import Lowering
+    from ttir_executor.lower.function import Lowering, Printed
 
 Update = Callable[[str, str, str], str]
 """(old value, first operand, second operand) to the new value"""
@@ -133,3 +134,54 @@ def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Typ
     if kind in ("max", "min", "umax", "umin") and not pointee.is_float:
         return before.call({"max": "smax", "min": "smin"}.get(kind, kind), given).text
     raise UnsupportedTTIR(f"atomic {kind} on {pointee.elem}", op.loc)
+
+
+# ---- ``tl.device_assert`` and ``tl.device_print``
+
+
+def device_assert(low: Lowering, op: Op) -> None:
+    """A finding for every strip in which an element is false."""
+    site = low.site(op, None, message=op.attrs.get("text", ""))
+    e = low.e
+    condition = op.operands[0]
+    with strips(low, condition.type.shape or ()) as nest:
+        text = to_vec(e, nest.eval(condition), nest.width)
+        if nest.width > 1:
+            bits = e.cast("bitcast", f"<{nest.width} x i1>", text, f"i{nest.width}")
+            text = e.bin("icmp eq", f"i{nest.width}", bits, "-1")
+        low.note_unless(text, Kind.ASSERT, site)
+
+
+def device_print(low: Lowering, op: Op) -> None:
+    """Every element of every operand, as a number; the text in front is what Triton prints."""
+    e = low.e
+    prefix = op.attrs.get("text", "")
+    if not op.operands:
+        site = low.site(op, None, message=prefix, shape=None)
+        e.call("dk_print", "void", ("ptr", "%ctx"), ("i64", str(site)), ("i64", "0"), ("i64", "0"))
+    signs = op.attrs.get("signed", "").split(",")
+    for position, operand in enumerate(op.operands):
+        text = prefix + (f"(operand {position}) " if len(op.operands) > 1 else "")
+        ty = llvm_type(operand.type)
+        signed = position >= len(signs) or signs[position].strip() != "0"
+        printed = _printed(operand.type, signed, bool(op.attrs.get("hex")))
+        bits = int(ty[1:]) if ty.startswith("i") else 64
+        site = low.site(op, None, message=text, shape=operand.type.shape or (), printed=printed, bits=bits)
+        with strips(low, operand.type.shape or (), 1) as nest:
+            value = to_vec(e, nest.eval(operand), 1)
+            if printed == "float":
+                value = e.cast("fpext", ty, value, "double") if ty != "double" else value
+                value = e.cast("bitcast", "double", value, "i64")
+            elif bits < 64:
+                value = e.cast("sext" if printed == "signed" else "zext", ty, value, "i64")
+            flat = to_vec(e, nest.flat, 1)
+            wide = e.cast("zext", "i32", flat, "i64") if flat.startswith("%") else flat
+            e.call("dk_print", "void", ("ptr", "%ctx"), ("i64", str(site)), ("i64", wide), ("i64", value))
+
+
+def _printed(type_: Type, signed: bool, as_hex: bool) -> Printed:
+    if type_.elem == "ptr":
+        return "pointer"
+    if type_.is_float:
+        return "float"
+    return "hex" if as_hex else "signed" if signed else "unsigned"

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ttir_executor.lower.lifetime import FOREVER
 from ttir_executor.lower.nest import Buffer, Shifted, strips
-from ttir_executor.lower.plan import uniform_step
+from ttir_executor.lower.plan import FOREVER, uniform_step
 from ttir_executor.lower.strip import Uni, int_literal, llvm_type, scalar_int
 from ttir_executor.ttir.ir import BasicBlock, Op, TTIRError, Type, UnsupportedTTIR, Value, elem_bytes
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import WIDTH, Emitter
 from ttir_executor.lower.nest import Buffer, Index, Nest, lanes, split_index, strips
-from ttir_executor.lower.numbers import Numbers
-from ttir_executor.lower.rounding import round_to
+from ttir_executor.lower.numbers import Numbers, round_to
 from ttir_executor.lower.strip import Strip, Uni, llvm_type, numbers_of, shift_and_mask, strip_of
 from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
 

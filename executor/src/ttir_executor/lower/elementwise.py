@@ -3,8 +3,7 @@
 from ttir_executor.lower.emit import Emitter, is_literal
 from ttir_executor.lower.libdevice import extern
 from ttir_executor.lower.mathlib import math_call
-from ttir_executor.lower.numbers import Numbers
-from ttir_executor.lower.rounding import from_bits, narrowed, round_to, to_bits
+from ttir_executor.lower.numbers import Numbers, from_bits, narrowed, round_to, to_bits
 from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, add, extend, int_literal, llvm_type, mul, numbers_of
 from ttir_executor.ttir.ir import Op, Type, UnsupportedTTIR, elem_bytes
 

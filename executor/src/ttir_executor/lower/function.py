@@ -3,14 +3,24 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ttir_executor.lower import access, atomics, combine, debug, dot, inline_asm, touch
+from ttir_executor.lower import access, atomics, combine, dot, inline_asm, touch
 from ttir_executor.lower import branches as control
 from ttir_executor.lower.block_cost import BlockCost, count_operation
 from ttir_executor.lower.elementwise import ELEMENTWISE
 from ttir_executor.lower.emit import Emitter, float_literal
-from ttir_executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from ttir_executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
-from ttir_executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
+from ttir_executor.lower.plan import (
+    FOREVER,
+    SHAPE_OPS,
+    SOURCES,
+    Arena,
+    Lifetimes,
+    Plan,
+    Planner,
+    argument_of,
+    blocks_of,
+    walk,
+)
 from ttir_executor.lower.runtime import Ctx, Kind, Status
 from ttir_executor.lower.strip import Strip, Uni, int_literal, llvm_type
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, TTIRError, Type, UnsupportedTTIR, Value
@@ -436,8 +446,8 @@ _HANDLERS = {
     "tt.store": access.store,
     "tt.atomic_rmw": atomics.atomic_rmw,
     "tt.atomic_cas": atomics.atomic_cas,
-    "tt.assert": debug.device_assert,
-    "tt.print": debug.device_print,
+    "tt.assert": atomics.device_assert,
+    "tt.print": atomics.device_print,
     "tt.reduce": combine.reduce,
     "tt.scan": combine.scan,
     "tt.histogram": combine.histogram,

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from ttir_executor.lower.emit import Emitter, vec
 from ttir_executor.lower.nest import strips
-from ttir_executor.lower.numbers import Numbers
+from ttir_executor.lower.numbers import Numbers, from_bits, to_bits
 from ttir_executor.lower.ptx import Machine, bits_of, execute
-from ttir_executor.lower.rounding import from_bits, to_bits
 from ttir_executor.lower.runtime import Ctx
 from ttir_executor.lower.strip import Uni, Vec, llvm_type, to_vec
 from ttir_executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedTTIR

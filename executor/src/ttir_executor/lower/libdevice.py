@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable
 
 from ttir_executor.lower.mathlib import has_function, math_call
-from ttir_executor.lower.numbers import Numbers
-from ttir_executor.lower.rounding import in_double, narrowed
+from ttir_executor.lower.numbers import Numbers, in_double, narrowed
 from ttir_executor.ttir.ir import Op, UnsupportedTTIR
 
 _MODES = {"rd": "rm", "ru": "rp", "rz": "rz"}

@@ -24,8 +24,7 @@ from ttir_executor.lower.strip import (
     strip_of,
     to_vec,
 )
-from ttir_executor.ttir.formats import number_of, rounded
-from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
+from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value, number_of, rounded
 from ttir_executor.ttir.verify import trans_order
 
 if TYPE_CHECKING:

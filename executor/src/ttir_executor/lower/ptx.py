@@ -13,8 +13,7 @@ from ttir_executor.lower.elementwise import divide, shift
 from ttir_executor.lower.emit import Emitter
 from ttir_executor.lower.libdevice import byte_perm, distance
 from ttir_executor.lower.mathlib import math_call
-from ttir_executor.lower.numbers import Numbers, constant
-from ttir_executor.lower.rounding import drop_bits, from_bits, in_double, narrowed, round_to, to_bits
+from ttir_executor.lower.numbers import Numbers, constant, drop_bits, from_bits, in_double, narrowed, round_to, to_bits
 from ttir_executor.ttir.ir import UnsupportedTTIR
 from ttir_executor.ttir.ptx import Statement, shown
 

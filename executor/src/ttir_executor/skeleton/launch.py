@@ -13,12 +13,20 @@ from typing import Any
 import numpy as np
 
 from ttir_executor.allocations import MemoryMap
-from ttir_executor.counting import ProgramClass, SiteRow, asked_by_site, classes_of, most_updates, passes_of
 from ttir_executor.launch import KernelRun, LaunchLimits
 from ttir_executor.lower.function import Site
 from ttir_executor.lower.jit import helper_address
 from ttir_executor.lower.runtime import SECTOR_BYTES, Ctx, EntryWord
-from ttir_executor.results import Checks, SimFinding
+from ttir_executor.results import (
+    Checks,
+    ProgramClass,
+    SimFinding,
+    SiteRow,
+    asked_by_site,
+    classes_of,
+    most_updates,
+    passes_of,
+)
 from ttir_executor.skeleton.slim import Skeleton
 
 MAX_GROUPS = 255

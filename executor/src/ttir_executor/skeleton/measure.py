@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 
 from ttir_executor.allocations import MemoryMap
-from ttir_executor.counting import ProgramClass
 from ttir_executor.launch import LaunchLimits
 from ttir_executor.lower.runtime import SECTOR_BYTES
-from ttir_executor.results import LaunchStats, SimFinding
+from ttir_executor.results import LaunchStats, ProgramClass, SimFinding
 from ttir_executor.skeleton.launch import MAX_GROUPS, Group, SkeletonLaunch, Touched
 from ttir_executor.skeleton.slim import Skeleton
 

@@ -44,9 +44,9 @@ from drkernel.gym.session.protocol import (
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.wire.tape import Tape
+from drkernel.sim.wire.frames import Tape
+from drkernel.task import TaskError
 from drkernel.tasks.cost import ScaleLimits, estimate
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs, unit_roundoff
 from drkernel.tasks.problem import ReferenceCall, usable

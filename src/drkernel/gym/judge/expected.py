@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from drkernel.gym.judge.memory import require_memory
 from drkernel.gym.request import EvalRequest
 from drkernel.sim.wire.frames import same_bytes
+from drkernel.task import TaskError
 from drkernel.tasks.correctness import compare, declared_values
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import require_determined
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.other_calls import changed_by_a_call

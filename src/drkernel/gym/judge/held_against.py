@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from drkernel.gym.judge.reference_at_size import HALF, ReferenceWork
+from drkernel.gym.judge.modelled_timing import HALF, ReferenceWork
 from drkernel.gym.judge.seen import BETWEEN, UPDATES, WHOLE, Launched, Seen, Signature
-from drkernel.sim.gpu.kernel_text import LOADED, STORED
+from drkernel.sim.gpu.pricing import LOADED, STORED
 
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""

@@ -64,8 +64,8 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import Observed, OpensSessions, RecordedSession, Session, SessionError, TimedSession
 from drkernel.sim.process.call_record import CallRecord
+from drkernel.task import TaskError
 from drkernel.tasks.correctness import same_answer
-from drkernel.tasks.errors import TaskError
 from drkernel.verdict import (
     CandidateError,
     Correctness,

@@ -32,14 +32,14 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.memory import default_budget, is_no_room, shown
+from drkernel.gym.judge.modelled_timing import bytes_among, forms_of
 from drkernel.gym.judge.own_sizes import Untimed
-from drkernel.gym.judge.reference_at_size import bytes_among, forms_of
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.protocol import OpensSessions, Output, SessionError, TimedCalls, TimedSession
 from drkernel.sim.spec import spec_called
 from drkernel.sim.wire.frames import same_bytes
+from drkernel.task import TaskError
 from drkernel.tasks.correctness import compare
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import role_of
 from drkernel.tasks.oracle import Oracle, RawOutput, ToleranceRule, expected_output
 from drkernel.tasks.reference import Reference, load_reference

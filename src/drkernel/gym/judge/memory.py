@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from drkernel.tasks.errors import TaskError
+from drkernel.task import TaskError
 
 SHARE = 4
 """the default budget is this share of the machine's memory"""

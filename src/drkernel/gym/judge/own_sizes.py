@@ -20,7 +20,7 @@ from drkernel.gym.judge.contribution import device_records, idle_launches, timed
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unclear, unexercised
 from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
-from drkernel.gym.judge.reference_at_size import (
+from drkernel.gym.judge.modelled_timing import (
     HALF,
     Forms,
     ReferenceWork,
@@ -34,10 +34,9 @@ from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
-from drkernel.task import Task, sized_reference
+from drkernel.task import Task, TaskError, sized_reference
 from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, WHOLE, size_literals
 from drkernel.tasks.cost import ScaleLimits, estimate
-from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
 from drkernel.verdict import Finding, Profile, Sizes, Verdict

@@ -149,7 +149,7 @@ def device_main(gpu: str, card: dict[str, Any] | None, memory_bytes: int, budget
     """
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
-        from drkernel.sim.gpu.datafree.records import DataFree
+        from drkernel.sim.gpu.datafree import DataFree
         from drkernel.sim.process.device_server import serve_device
         from drkernel.sim.spec import learn_card
 

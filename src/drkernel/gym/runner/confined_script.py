@@ -119,7 +119,7 @@ def _script_main(script: Path, terms: ScriptTerms) -> child.Main:
     """Run the script in the confined child and write the report to descriptor 3."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
-        from drkernel.sim.gpu.datafree.records import DataFree
+        from drkernel.sim.gpu.datafree import DataFree
         from drkernel.sim.script import run_script
 
         tempfile.tempdir = None

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.gym.runner.runner import Runner, type_name
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
-from drkernel.sim.gpu.operator_lists import ALLOCATORS, FREE_OPERATORS
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, FREE_OPERATORS
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 
 POISONED_BYTES = 64 << 20

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from drkernel.gym.runner import child, processes
-from drkernel.gym.sandbox import landlock, linux
 from drkernel.gym.sandbox import layers as sandbox
+from drkernel.gym.sandbox import linux, seccomp
 
 START_SECONDS = 120.0
 FORK_SECONDS = 30.0
@@ -123,7 +123,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
         return
     surroundings = sandbox.Surroundings(**config["surroundings"])
     if config["rules"]:
-        surroundings.rules = landlock.Rules(sandbox.readable_paths(), sandbox.WRITABLE_DEVICES)
+        surroundings.rules = seccomp.Rules(sandbox.readable_paths(), sandbox.WRITABLE_DEVICES)
     from drkernel.gym.runner.warm_up import warm_up
 
     warm_up(devices=True)

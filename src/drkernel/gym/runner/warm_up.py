@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import nn
 
-from drkernel.sim.context import device
 from drkernel.sim.host.triton_frontend import prepare_context
+from drkernel.sim.script import device
 
 
 def warm_up(*, devices: bool) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drkernel.digest import package_folder
-from drkernel.gym.sandbox import landlock, linux, seccomp
+from drkernel.gym.sandbox import linux, seccomp
 
 MAX_JOBS = 64
 """most jobs of one zygote at a time"""
@@ -67,7 +67,7 @@ class Surroundings:
     network_namespace: bool = False
     first_uid: int | None = None
     keep_capabilities: int = 0
-    rules: landlock.Rules | None = None
+    rules: seccomp.Rules | None = None
     missing: dict[str, str] = field(default_factory=dict)
     uid_claim: socket.socket | None = None
 
@@ -111,8 +111,8 @@ def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
     for name in without:
         found.missing[name] = "switched off"
     if "landlock" not in without:
-        if landlock.abi():
-            found.rules = landlock.Rules(readable_paths(), WRITABLE_DEVICES)
+        if seccomp.abi():
+            found.rules = seccomp.Rules(readable_paths(), WRITABLE_DEVICES)
         else:
             found.missing["landlock"] = "the kernel offers none"
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
@@ -212,7 +212,7 @@ def _claim_user_ids(found: Surroundings) -> None:
         found.missing["own user id"] = "every block of user ids is taken"
         return
     if not _readable_by_others():
-        if landlock.abi():
+        if seccomp.abi():
             found.keep_capabilities = 1 << linux.CAP_DAC_READ_SEARCH
         else:
             found.first_uid = None
@@ -394,7 +394,7 @@ def _become(uid: int, keep: int, *, handed_on: bool) -> None:
 
 
 def _filter(how: Confinement, surroundings: Surroundings, on: list[str]) -> list[seccomp.Instruction]:
-    contained = surroundings.pid_namespace or (surroundings.rules is not None and landlock.abi() >= 6)
+    contained = surroundings.pid_namespace or (surroundings.rules is not None and seccomp.abi() >= 6)
     return seccomp.assemble(
         allow_exec=how.limits.allow_exec,
         of_driver=how.gpu,

@@ -17,7 +17,7 @@ from drkernel.gym.request import EvalSettings
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form
-from drkernel.sim.wire.tape import Tape
+from drkernel.sim.wire.frames import Tape
 from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError, ObservedBy, Profile, SandboxReport
 

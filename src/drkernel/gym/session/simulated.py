@@ -24,7 +24,7 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.sim.process.control_socket import DeviceControl, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
-from drkernel.sim.wire.tape import Tape
+from drkernel.sim.wire.frames import Tape
 from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError
 

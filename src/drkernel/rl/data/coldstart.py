@@ -37,10 +37,9 @@ from drkernel.episode.records import (
 )
 from drkernel.gym.request import Pool
 from drkernel.registry import Method, Registry
-from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
-from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
-from drkernel.task import Task
-from drkernel.tasks.errors import TaskError
+from drkernel.rl.data.problem import TeacherProblem, generate_problems, make_task
+from drkernel.rl.data.writer import RIGHT, ProgramTeacher, TeacherConfig
+from drkernel.task import Task, TaskError
 from drkernel.tasks.loaders import load_tasks, read_rows
 
 Progress = Callable[[int, int, dict[str, int]], None]

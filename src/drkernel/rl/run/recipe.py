@@ -43,7 +43,7 @@ class TaskSource(Config):
             from drkernel.tasks.loaders import load_tasks
 
             return load_tasks(self.load)[: self.count]
-        from drkernel.rl.data.teacher.problem import generate_tasks
+        from drkernel.rl.data.problem import generate_tasks
 
         return generate_tasks(self.generated or split, self.count, self.seed)
 

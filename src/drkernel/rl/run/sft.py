@@ -15,8 +15,8 @@ from pydantic import Field
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
 from drkernel.rl.data.coldstart import lines_of, read_parquet, select
-from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, generate_tasks, reference_source
-from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
+from drkernel.rl.data.problem import TeacherProblem, generate_problems, generate_tasks, reference_source
+from drkernel.rl.data.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.optimizers import OptimizerName, apply_gradient

@@ -15,22 +15,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.caches import (
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
+from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
+from drkernel.sim.cost.pressure import register_limit, spilled_bytes
+from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.roofline import (
     SECTOR_BYTES,
+    SM_BANDWIDTH_SHARE,
     L2State,
     asked_again,
     asked_shares,
     beyond,
     by_storage,
+    mma_sync_share,
     operand_share,
     past_l1,
+    peak_of,
     stored_elements,
+    unit_rate,
 )
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
-from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
-from drkernel.sim.cost.pressure import register_limit, spilled_bytes
-from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, peak_of, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost import indexing, pointwise, products, reduction, transforms, windows
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import CostEstimate, KernelWork, MetaCall, TensorMeta, Unpriced, combine, read, write
-from drkernel.sim.cost.roofline import kernel_cost
+from drkernel.sim.cost.roofline import L2State, kernel_cost
 from drkernel.sim.spec import GPUSpec
 
 

@@ -28,8 +28,7 @@ from itertools import accumulate
 
 from drkernel.sim.cost.layouts import gathered
 from ttir_executor.lower.dot import PRODUCTS
-from ttir_executor.lower.lifetime import Lifetimes
-from ttir_executor.lower.plan import blocks_of, is_index_like, walk
+from ttir_executor.lower.plan import Lifetimes, blocks_of, is_index_like, walk
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 MAX_REGISTERS = 255

@@ -5,10 +5,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from drkernel.sim.cost.caches import EFFECTIVE_L2_SHARE
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, Unpriced, read, scratch, write
-from drkernel.sim.cost.roofline import mma_sync_share, unit_rate
+from drkernel.sim.cost.roofline import EFFECTIVE_L2_SHARE, mma_sync_share, unit_rate
 from drkernel.sim.spec import GPUSpec
 
 # (rows, columns, share of the unit's sustained rate that the main loop reaches). The order of magnitude is what public

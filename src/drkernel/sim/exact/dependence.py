@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map
 
 from drkernel.sim.exact.machine import MADE, ExactMachine, Sources, TensorForm, Watched, form_of, without_onednn
-from drkernel.sim.wire.tape import digest_of
+from drkernel.sim.wire.frames import digest_of
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.values import Exact, compare
 from ttir_executor.ttir.ir import FLOAT_BITS

@@ -19,10 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from drkernel.sim.exact.operators import MOVES, OPERATORS
-from drkernel.sim.gpu.operator_lists import ALLOCATORS, METADATA_OPERATORS
-from drkernel.sim.gpu.operator_rules import UNSAID_WRITES
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, UNSAID_WRITES
 from drkernel.sim.wire.commands import Ref, TensorSpec, decode
-from drkernel.sim.wire.tape import Tape, digest_of
+from drkernel.sim.wire.frames import Tape, digest_of
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided

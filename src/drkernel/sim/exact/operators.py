@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from drkernel.sim.gpu.operator_lists import names
+from drkernel.sim.gpu.operator_rules import names
 from ttir_executor.exact.field import Field, reduced
 from ttir_executor.exact.functions import FUNCTIONS
 from ttir_executor.exact.values import Exact, concatenate, where

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.gpu.datafree.records import DataDependence
+from drkernel.sim.gpu.datafree import DataDependence
 from drkernel.sim.gpu.device_journal import (
     FLUSH,
     HOST_WORK,
@@ -33,8 +33,7 @@ from drkernel.sim.gpu.device_journal import (
     written,
 )
 from drkernel.sim.gpu.heap import Held
-from drkernel.sim.gpu.operator_lists import TELLS_A_FLAG
-from drkernel.sim.gpu.operator_rules import OperatorRule
+from drkernel.sim.gpu.operator_rules import TELLS_A_FLAG, OperatorRule
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import LaunchCommand
 from drkernel.verdict import Profile

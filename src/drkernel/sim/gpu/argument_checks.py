@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_lists import FACTORIES, ON_FLOATS, names
+from drkernel.sim.gpu.operator_rules import FACTORIES, ON_FLOATS, names
 
 Check = Callable[[Sequence[Any], dict[str, Any]], None]
 MAX_SCALE = 1e9

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drkernel.base.recent import Recent
+from drkernel.base.files import Recent
 from drkernel.sim.gpu.accounts import ILLEGAL
-from drkernel.sim.gpu.datafree.records import DataDependence, DependsOnData
+from drkernel.sim.gpu.datafree import DataDependence, DependsOnData
 from drkernel.sim.gpu.heap import Held
-from drkernel.sim.target.shared_memory import KernelResources
+from drkernel.sim.target import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 from ttir_executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT, PATIENCE, LaunchResult
 from ttir_executor.launch import LaunchLimits

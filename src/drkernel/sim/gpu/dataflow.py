@@ -15,8 +15,7 @@ from typing import Any, Literal
 import torch
 
 from drkernel.sim.gpu.heap import DeviceHeap, Held
-from drkernel.sim.gpu.operator_lists import names
-from drkernel.sim.gpu.operator_rules import OperatorRule
+from drkernel.sim.gpu.operator_rules import OperatorRule, names
 from ttir_executor.skeleton.measure import StorageUse
 
 FILLS = names(

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from drkernel.sim.cost.caches import L2State
 from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.operators import operator_cost, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
-from drkernel.sim.cost.roofline import peak_of
+from drkernel.sim.cost.roofline import L2State, peak_of
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.target.shared_memory import KernelResources
+from drkernel.sim.target import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, ProtocolError, Ref, decode, encode
 from drkernel.sim.wire.frames import fields_of
 from drkernel.verdict import OWN_FILE, LaunchDetail, Profile

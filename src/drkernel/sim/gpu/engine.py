@@ -18,20 +18,18 @@ from drkernel.sim.gpu.accounts import ILLEGAL, Accounts, Counters, LaunchRecord,
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.counting import Counted, plain_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
-from drkernel.sim.gpu.datafree.operators import FormOperators
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree, FormOperators
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.lazy import LazyWork
-from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
-from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
+from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import Depth, Target, check_words, price_launch, weights_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.shared_memory import KernelResources
+from drkernel.sim.target import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.verdict import Profile
 from ttir_executor.compiled import (

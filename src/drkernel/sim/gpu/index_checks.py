@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_lists import names
+from drkernel.sim.gpu.operator_rules import names
 
 
 class DeviceAssert(RuntimeError):

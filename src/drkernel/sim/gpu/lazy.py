@@ -34,10 +34,9 @@ import torch
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.counting import Counted, LaunchCounter, given_to, plain_arguments
 from drkernel.sim.gpu.heap import Held, bytes_of, poison
-from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
-from drkernel.sim.gpu.operator_rules import OperatorRule
+from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import bare, forms_of_new, mapped
-from drkernel.sim.target.shared_memory import KernelResources
+from drkernel.sim.target import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand
 from ttir_executor.compiled import Checks, LaunchStats, StepLimit, compile_ttir
 from ttir_executor.order import IN_ORDER

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from drkernel.base.recent import Recent
+from drkernel.base.files import Recent
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.wire.commands import ProtocolError
 

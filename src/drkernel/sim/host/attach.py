@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from drkernel.sim.gpu.operator_lists import names
+from drkernel.sim.gpu.operator_rules import names
 from drkernel.sim.host.cuda_api import cuda_api_on
 from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.host.loading import compile_eagerly

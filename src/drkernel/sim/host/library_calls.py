@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.datafree.records import RECURRENT
+from drkernel.sim.gpu.datafree import RECURRENT
 
 OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""

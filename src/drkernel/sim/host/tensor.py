@@ -26,8 +26,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_lists import ALLOCATORS, names
-from drkernel.sim.gpu.operator_rules import rule_of
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, names, rule_of
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
 CUDA = torch.device("cuda", 0)

@@ -22,7 +22,7 @@ from drkernel.sim.host.cuda_api import replaced_attributes
 from drkernel.sim.host.modes import MappedHost
 from drkernel.sim.host.triton_frontend import front_end, ir_source, warm
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.shared_memory import TargetCompileError
+from drkernel.sim.target import TargetCompileError
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
 
 if TYPE_CHECKING:

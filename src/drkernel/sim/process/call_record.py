@@ -9,7 +9,7 @@ import torch
 
 from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.dataflow import Passed
-from drkernel.sim.gpu.datafree.records import DataDependence
+from drkernel.sim.gpu.datafree import DataDependence
 from drkernel.sim.gpu.device_journal import detailed, launches_of, modelled
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import ProtocolError, TensorSpec, decode

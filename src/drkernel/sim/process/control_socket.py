@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.datafree.records import DependsOnData
+from drkernel.sim.gpu.datafree import DependsOnData
 from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.heap import POISONS, OverBudget
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
@@ -25,6 +25,8 @@ from drkernel.sim.wire.frames import (
     MAX_PAYLOAD,
     ConnectionLost,
     Payload,
+    Tape,
+    TapeRecorder,
     bytes_of,
     describe,
     elements_of,
@@ -35,7 +37,6 @@ from drkernel.sim.wire.frames import (
     tensor_of,
     tensor_or_form,
 )
-from drkernel.sim.wire.tape import Tape, TapeRecorder
 from ttir_executor.ttir.ir import UnsupportedTTIR
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.heap import over_budget
 from drkernel.sim.gpu.pricing import Depth

@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 from drkernel.config import Config, ConfigError
 from drkernel.episode.records import Finished, Message, ModelCall, ModelError, Reply, estimated_usage
 from drkernel.gym.runner.launcher import import_paths
-from drkernel.gym.sandbox import landlock
+from drkernel.gym.sandbox import seccomp
 from drkernel.gym.sandbox.linux import remove_tree
 
 # ---- ``command:PROGRAM ARGS``: a program that reads the conversation on standard input and writes its answer
@@ -237,7 +237,7 @@ class AgentModel:
             raise ConfigError(f"cannot read the command {command!r}: {error}") from error
         if not self._argv:
             raise ConfigError("agent: needs a program, e.g. 'agent:./my_agent'")
-        if terms.sandbox != "none" and not landlock.abi():
+        if terms.sandbox != "none" and not seccomp.abi():
             raise ConfigError(f"agent.sandbox={terms.sandbox} needs Landlock, which this kernel does not offer")
         self._terms = terms
         self._sessions: dict[tuple[str, int], AgentSession] = {}
@@ -457,7 +457,7 @@ def furnish(folder: Path, call: ModelCall, terms: AgentTerms) -> None:
 
 _CONFINED = (
     "import json, sys; spec = json.loads(sys.argv[1]); sys.path[:0] = spec.pop('paths'); "
-    "from drkernel.gym.sandbox.landlock import execute; execute(**spec)"
+    "from drkernel.gym.sandbox.seccomp import execute; execute(**spec)"
 )
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from drkernel.config import Config
-from drkernel.rl.data.teacher.problem import CORES, STEPS, Step, TeacherProblem, arguments, statements
+from drkernel.rl.data.problem import CORES, STEPS, Step, TeacherProblem, arguments, statements
 
 Flaw = Literal["partial", "lazy", "bad_mask", "compile_error", "wrong_step", "stale"]
 FLAWS: tuple[Flaw, ...] = ("partial", "lazy", "bad_mask", "compile_error", "wrong_step", "stale")

@@ -15,7 +15,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field, ValidationError
 
 from drkernel import __version__
-from drkernel.base.recent import Recent
+from drkernel.base.files import Recent
 from drkernel.config import Config
 from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
@@ -25,10 +25,8 @@ from drkernel.gym.runner.confined_script import ConfinedRun, ScriptTerms, run_co
 from drkernel.report.sim import terminal as render_run
 from drkernel.sim.script import ScriptFinding
 from drkernel.sim.spec import get_spec, known_gpus
-from drkernel.task import Provenance, Task
-from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.errors import TaskError
-from drkernel.tasks.loaders import load_task
+from drkernel.task import Provenance, Task, TaskError
+from drkernel.tasks.loaders import builtin_tasks, load_task
 from drkernel.verdict import Finding, Verdict, printable
 
 # ---- The tools that coding agents get

@@ -25,12 +25,11 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from drkernel.base.files import user_cache
+from drkernel.base.files import Recent, user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
-from drkernel.base.recent import Recent
+from drkernel.sim.compile_worker import lower_to_ttgir
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.compile_worker import lower_to_ttgir
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.ir import Function, Type, elem_bytes
 
@@ -333,5 +332,5 @@ def _cached(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CRASH = "CompilerCrash"
-_compiler = JsonProcess("drkernel.sim.target.compile_worker")
+_compiler = JsonProcess("drkernel.sim.compile_worker")
 atexit.register(_compiler.close)
