@@ -3,7 +3,6 @@
     python benchmarks/estimator_table.py --list              the questions, what was expected, the arms
     python benchmarks/estimator_table.py ragged8 gamma       answer these: run what is missing, print a table each
     python benchmarks/estimator_table.py --write docs/results          all of them, with page and pictures
-    python benchmarks/estimator_table.py --share 0/2         every second part alone, for a second process beside it
 
 A *plan* names what goes into an answer's one kernel (all operations, a part, one: PyTorch does the others), its block
 size and its warps; the program teacher writes the module. The 860 plans of 16 of its tasks, one answer for each way
@@ -629,8 +628,8 @@ def train(world: World, setting: Setting, seeds: int, block: int) -> dict[str, n
 
 # ---------------------------------------------------------------------------------------------------- parts and pages
 
-BLOCK, BLOCKS_RUN = 128, 1
-"""seeds of a part, and parts of an arm"""
+SEEDS = 128
+"""of an arm"""
 Figures = dict[str, np.ndarray[Any, Any]]
 
 
@@ -640,22 +639,21 @@ def rules_digest() -> str:
     return repr([module_digest(f"drkernel.rl.maths.{name}") for name in rules])
 
 
-def part_file(out: Path, setting: Setting, block: int) -> Path:
+def part_file(out: Path, setting: Setting) -> Path:
     """Where a part lies: named by all that decides it."""
     judge = source_digest("gym", "sim", "tasks")
-    key = repr((setting, block, FIRST, LATER, NOISE, FAINT, rules_digest(), judge)).encode()
+    key = repr((setting, FIRST, LATER, NOISE, FAINT, rules_digest(), judge)).encode()
     return out / "parts" / f"{hashlib.sha256(key).hexdigest()[:20]}.npz"
 
 
-def run_parts(out: Path, keys: Sequence[str], share: tuple[int, int]) -> None:
-    """Run what is missing of the questions; ``share`` (i, n): every n-th part from the i-th on."""
+def run_parts(out: Path, keys: Sequence[str]) -> None:
+    """Run what is missing of the questions."""
     settings = [setting for key in keys for setting in QUESTIONS[key].settings().values()]
-    parts = {part_file(out, setting, b): (setting, b) for setting in settings for b in range(BLOCKS_RUN)}
-    todo = list(parts.items())[share[0] :: share[1]]
-    for number, (path, (setting, block)) in enumerate(todo, 1):
+    todo = {part_file(out, setting): setting for setting in settings}
+    for number, (path, setting) in enumerate(todo.items(), 1):
         if path.exists():
             continue
-        found = train(World(graded(out / "verdicts", setting.faint), setting), setting, BLOCK, block)
+        found = train(World(graded(out / "verdicts", setting.faint), setting), setting, SEEDS, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **found)  # type: ignore[arg-type]
@@ -663,12 +661,8 @@ def run_parts(out: Path, keys: Sequence[str], share: tuple[int, int]) -> None:
 
 
 def collect(out: Path, key: str) -> dict[str, Figures]:
-    """The figures of every arm of a question, its blocks joined along seeds."""
-    found = {}
-    for name, setting in QUESTIONS[key].settings().items():
-        blocks = [np.load(part_file(out, setting, b)) for b in range(BLOCKS_RUN)]
-        found[name] = {metric: np.concatenate([b[metric] for b in blocks], -1) for metric in blocks[0].files}
-    return found
+    """The figures of every arm of a question."""
+    return {name: dict(np.load(part_file(out, setting))) for name, setting in QUESTIONS[key].settings().items()}
 
 
 def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float, float]:
@@ -750,7 +744,7 @@ def write(results: Path, out: Path, keys: Sequence[str]) -> None:
         plot(results / f"decisions_{key}.png", key, found)
         rows += table(key, found)
         seeds, steps = next(iter(found.values()))["graded turns"].size, question.setting({}).steps
-        usual = (seeds, steps) == (BLOCK * BLOCKS_RUN, Setting.steps)
+        usual = (seeds, steps) == (SEEDS, Setting.steps)
         asked = f"`{key}`" if usual else f"`{key}`: {seeds} seeds, {steps} steps."
         blocks[question.title] = f"{asked}\n\n![{key}](decisions_{key}.png)"
     text = "".join(f"\n## {title}\n\n{kept.get(title, '')}\n\n{block}\n" for title, block in blocks.items())
@@ -766,7 +760,6 @@ def main() -> None:
     asks(parser, QUESTIONS)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--pays", action="store_true", help="print what lazy, partial and whole answers gain")
-    parser.add_argument("--share", default="0/1", help="i/n: run every n-th part from the i-th on, and print nothing")
     parser.add_argument("--out", type=Path, default=Path("runs/estimator_table"))
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="of decisions.md; with all questions")
     args = parser.parse_args()
@@ -779,11 +772,10 @@ def main() -> None:
     reasons = {key: refused(key, args.out) for key in asked_for if QUESTIONS[key].laziness}
     print("".join(reasons.values()), end="")
     keys = [key for key in asked_for if not reasons.get(key)]
-    first, count = map(int, args.share.split("/"))
-    run_parts(args.out, keys, (first, count))
+    run_parts(args.out, keys)
     if args.write:
         write(args.write, args.out, keys)
-    elif count == 1:
+    else:
         for key in keys:
             print(
                 f"\n{key}: {QUESTIONS[key].title}\n", *markdown([HEAD, *table(key, collect(args.out, key))]), sep="\n"

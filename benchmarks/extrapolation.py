@@ -1,7 +1,6 @@
 """Modelled times of data-free runs against those of runs that execute everything.
 
     python benchmarks/extrapolation.py                        # prints the table
-    python benchmarks/extrapolation.py --only causal_attention split_k
     python benchmarks/extrapolation.py --out docs/results/extrapolation.csv
 
 Every kernel (``benchmarks/extrapolation_kernels/``) runs at a size that can still be executed: on a simulated GPU with
@@ -51,9 +50,9 @@ class Row:
         return abs(self.free / self.executed - 1), abs(self.sampled / self.executed - 1)
 
 
-def modelled(case: Case, gpu: str, settings: DataFree | None) -> tuple[float, float, int, int, float]:
+def modelled(case: Case, settings: DataFree | None) -> tuple[float, float, int, int, float]:
     """(device seconds, wall seconds, programs, looked at, stated error) of one run."""
-    with device(gpu, checks="off", data_free=settings) as dev:
+    with device("h100", checks="off", data_free=settings) as dev:
         case.run(*case.warm)
         dev.profile()
         dev.reset_counters()
@@ -70,11 +69,11 @@ def modelled(case: Case, gpu: str, settings: DataFree | None) -> tuple[float, fl
     return sum(row.seconds for row in rows), wall, programs, looked, error
 
 
-def measure(case: Case, gpu: str) -> Row:
+def measure(case: Case) -> Row:
     """All three runs of one kernel."""
-    executed, first, *_ = modelled(case, gpu, None)
-    free, second, *_ = modelled(case, gpu, DataFree())
-    sampled, third, programs, looked, stated = modelled(case, gpu, DataFree(sample=SAMPLED))
+    executed, first, *_ = modelled(case, None)
+    free, second, *_ = modelled(case, DataFree())
+    sampled, third, programs, looked, stated = modelled(case, DataFree(sample=SAMPLED))
     return Row(case, programs, looked, executed, free, sampled, stated, (first, second, third))
 
 
@@ -108,15 +107,12 @@ def summary(rows: list[Row]) -> list[str]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="*", help="names of kernels")
-    parser.add_argument("--gpu", default="h100")
     parser.add_argument("--out", type=Path, help="write the table to this file")
     options = parser.parse_args()
     rows = []
     for case in cases():
-        if not options.only or case.name in options.only:
-            rows.append(measure(case, options.gpu))
-            print(*cells(rows[-1]), sep=" | ", flush=True)
+        rows.append(measure(case))
+        print(*cells(rows[-1]), sep=" | ", flush=True)
     print("\n".join(summary(rows)))
     if options.out:
         write_table(options.out, [HEAD, *map(cells, rows)])

@@ -117,15 +117,13 @@ def guard_storages() -> GuardedAllocator:
     """
     if _installed:
         return _installed[0]
-    if platform.machine() not in ("x86_64", "aarch64") or platform.system() != "Linux":
-        raise GuardsUnavailable("guard pages are for Linux on x86-64 and arm64")
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):  # elsewhere ctypes cannot reach the result
+        raise GuardsUnavailable("guard pages are for Linux on x86-64")
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
         current, replace = library._ZN3c1015GetCPUAllocatorEv, library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh
     except (OSError, AttributeError) as error:
         raise GuardsUnavailable(f"PyTorch's library does not let its CPU allocator be replaced: {error}") from error
-    if platform.machine() != "x86_64":  # the result's address goes in a register that ctypes cannot reach
-        raise GuardsUnavailable("guard pages need x86-64")
     current.restype = ctypes.c_void_p
     replace.argtypes = (ctypes.c_void_p, ctypes.c_uint8)
     allocator = GuardedAllocator()

@@ -1,6 +1,6 @@
 """The cost of grading beyond the candidate's own work.
 
-    python benchmarks/gym_latency.py [--evals 60] [--slots N] [--json OUT]
+    python benchmarks/gym_latency.py [--evals 60] [--slots N]
 
 In one run: what forking a warm process takes, with and without huge pages; the zygote's start; evaluations one after
 another (latency, and its part that is not the candidate's load and calls); evaluations side by side (throughput); and
@@ -9,7 +9,6 @@ processor time (``cpu``: judge, zygote and all children) does not.
 """
 
 import itertools
-import json
 import os
 import statistics
 import subprocess
@@ -167,7 +166,6 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--evals", type=int, default=60)
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", help="also write the figures here")
     options = parser.parse_args()
     torch.set_num_threads(1)
     figures = {
@@ -181,9 +179,6 @@ def main() -> None:
     for name, value in figures.items():
         table.add_row(name, f"{value:.2f}")
     Console().print(table)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

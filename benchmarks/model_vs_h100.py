@@ -1,13 +1,12 @@
 """How well the modelled eager times agree with KernelBench's published ones.
 
     git clone https://github.com/ScalingIntelligence/KernelBench DIR
-    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled] [--explain LEVEL/ID]
-        [--rows FILE.jsonl] [--only LEVEL/ID ...] [--again] [--deadline SECONDS]
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled]
+        [--rows FILE.jsonl] [--only LEVEL/ID ...]
 
 ``--compiled`` takes the published times of ``torch.compile`` and runs TorchInductor itself for the simulated GPU (some
 seconds a problem; what it cannot compile is listed). Outcomes go to ``--rows``, a line each with its date: an
-interrupted run goes on, ``--only`` names the problems to run (none: a report of what is there), and ``--again`` runs
-those again that are there.
+interrupted run goes on, and ``--only`` names the problems to run (none: a report of what is there).
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
 problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
@@ -27,7 +26,6 @@ from typing import Any
 
 import torch
 
-from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import compiled_baseline
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -123,70 +121,43 @@ def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
     return {(item.level, item.name): item for item in outcomes}
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which problems run, and where outcomes are kept."""
-
-    problems: tuple[str, ...] | None = None
-    """LEVEL/ID; None: all"""
-    rows: Path | None = None
-    again: bool = False
-    """run those too whose outcome is kept"""
-    explain: bool = False
-
-    def runs(self, level: int, name: str) -> bool:
-        """Whether a problem is among those that run."""
-        return self.problems is None or f"{level}/{name.split('_')[0]}" in self.problems
-
-
 def run(
-    folder: Path, spec: GPUSpec, where: str, wanted: Wanted | None = None, *, inductor: bool = False
+    folder: Path, spec: GPUSpec, where: str, rows: Path | None, only: list[str] | None, inductor: bool
 ) -> tuple[str, list[Outcome]]:
-    """The published revision, and the outcomes of problems that run or are kept."""
+    """The published revision, and the outcomes of problems that run (``only``: LEVEL/ID) or are kept."""
     revision, timings = load_timings(folder, where)
-    wanted = wanted or Wanted()
-    known = kept(wanted.rows)
+    known = kept(rows)
     warm = not flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
     for level_name, problems in timings.items():
         level = int(level_name.removeprefix("level"))
         for name, entry in problems.items() if level <= 3 else ():
             before = known.get((level, name))
-            if before is not None and (not wanted.again or not wanted.runs(level, name)):
+            if before is not None:
                 outcomes.append(before)
-            elif wanted.runs(level, name) and not entry:
+            elif only is not None and f"{level}/{name.split('_')[0]}" not in only:
+                continue
+            elif not entry:
                 outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
-            elif wanted.runs(level, name):
+            else:
                 source = load_problem(folder, revision, level, name)
-                outcome, profile = model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, inductor)
-                outcomes.append(outcome)
-                keep_row(wanted.rows, asdict(outcome))
-                if wanted.explain and profile is not None:
-                    explain(outcome, profile)
+                outcomes.append(model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, inductor))
+                keep_row(rows, asdict(outcomes[-1]))
     return revision, outcomes
 
 
 def model_one(
     source: str, level: int, name: str, measured: float, spec: GPUSpec, warm: bool, inductor: bool
-) -> tuple[Outcome, Profile | None]:
+) -> Outcome:
     """Model one problem; ``measured`` are its published seconds."""
     date = time.strftime("%Y-%m-%d")
     try:
         profile = compiled(source, spec) if inductor else model_problem(source, name, spec, warm)[1]
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
-        return Outcome(level, name, measured, reason=reason, date=date), None
+        return Outcome(level, name, measured, reason=reason, date=date)
     seconds = profile.elapsed_seconds, profile.total_seconds
-    return Outcome(level, name, measured, *seconds, date=date), profile
-
-
-def explain(outcome: Outcome, profile: Profile) -> None:
-    print(f"{outcome.name}: published {outcome.measured * 1e3:.3f} ms, modelled {outcome.modelled * 1e3:.3f} ms")
-    for row in profile.rows:
-        print(
-            f"  {row.name:45s} x{row.calls:<5d} {row.seconds * 1e3:9.4f} ms {row.bound:8s} roofline {row.roofline:.2f} "
-            f"{(row.bytes or 0) / 1e9:8.3f} GB {(row.flops or 0) / 1e9:10.1f} GFLOP"
-        )
+    return Outcome(level, name, measured, *seconds, date=date)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
@@ -195,7 +166,6 @@ def summary(outcomes: list[Outcome]) -> dict[str, float]:
     relative = [abs(item.modelled / item.measured - 1) for item in done]
     return {
         "problems": len(done),
-        "not_modelled": len(outcomes) - len(done),
         "spearman": spearman([item.modelled for item in done], [item.measured for item in done]),
         "median_log": quantile(errors, 0.5),
         "p90_log": quantile(errors, 0.9),
@@ -204,7 +174,11 @@ def summary(outcomes: list[Outcome]) -> dict[str, float]:
     }
 
 
-def report(outcomes: list[Outcome], worst: int) -> None:
+WORST = 20
+"""rows that are printed of those farthest off"""
+
+
+def report(outcomes: list[Outcome]) -> None:
     print(f"{'':14s} problems  spearman  median|log|  p90|log|  median error  median ratio")
     for level in sorted({item.level for item in outcomes}):
         for label, chosen in (
@@ -221,8 +195,8 @@ def report(outcomes: list[Outcome], worst: int) -> None:
                 f"{row['p90_log']:8.3f}  {row['median_relative']:11.1%}  {row['bias']:12.2f}"
             )
     done = sorted((item for item in outcomes if not item.reason), key=lambda item: -abs(item.log_error))
-    print(f"\nworst {min(worst, len(done))} (modelled / published):")
-    for item in done[:worst]:
+    print(f"\nworst {min(WORST, len(done))} (modelled / published):")
+    for item in done[:WORST]:
         print(
             f"  {item.level}/{item.name[:56]:56s} {item.measured * 1e3:9.3f} ms published "
             f"{item.modelled * 1e3:9.3f} ms modelled  x{item.modelled / item.measured:.2f}"
@@ -240,26 +214,16 @@ def main() -> int:
     parser.add_argument("--timing", help="REVISION:PATH of another timing file in the checkout")
     parser.add_argument("--rows", type=Path, help="keep outcomes in this file, a line each")
     parser.add_argument("--only", nargs="*", metavar="LEVEL/ID", help="run these problems alone")
-    parser.add_argument("--again", action="store_true", help="run again what is in the file of rows")
-    parser.add_argument("--deadline", type=float, help="seconds that one problem may compile (a loaded machine)")
-    parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
-    parser.add_argument("--worst", type=int, default=20)
     options = parser.parse_args()
     where = options.timing or TIMINGS.get(options.gpu)
     if where and options.compiled and not options.timing:
         where = where.replace("_torch.json", "_torch_compile_inductor_default.json")
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
-    if options.deadline:
-        compiled_reference.COMPILE_SECONDS = compiled_reference.START_SECONDS = options.deadline
-    only = (options.explain,) if options.explain else None if options.only is None else tuple(options.only)
-    wanted = Wanted(only, options.rows, options.again, bool(options.explain))
     start = time.perf_counter()
-    revision, outcomes = run(options.dir, get_spec(options.gpu), where, wanted, inductor=options.compiled)
-    if options.explain:
-        return 0
+    revision, outcomes = run(options.dir, get_spec(options.gpu), where, options.rows, options.only, options.compiled)
     print(f"{where} against spec {options.gpu}; problems of revision {revision}; {time.perf_counter() - start:.0f} s\n")
-    report(outcomes, options.worst)
+    report(outcomes)
     return 0
 
 

@@ -269,7 +269,6 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=4.0, help="device memory in GB that a row may take here")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a row may run here")
     parser.add_argument("--report", action="store_true", help="run nothing")
-    parser.add_argument("--retry", action="store_true", help="run again what failed before")
     parser.add_argument("--page", type=Path, help="write the tables beside this page")
     options = parser.parse_args()
     card, _, kernel = options.only.partition("/")
@@ -279,7 +278,7 @@ def main() -> None:
     if not options.report:
         missing = [
             r for r in rows
-            if r.key not in answers or wants_data(answers[r.key]) or (options.retry and "error" in answers[r.key])
+            if r.key not in answers or wants_data(answers[r.key])
         ]  # fmt: skip
         run_rows(options.folder, options.run, missing, int(options.memory * 1e9), options.limit)
         answers = load_answers(options.run)

@@ -160,7 +160,7 @@ def _module(folder: Path, side: str, name: str) -> Any:
     return module
 
 
-def run_all(folder: Path, run: Path, only: str, half: str, limit: float, again: bool) -> None:
+def run_all(folder: Path, run: Path, only: str, half: str, limit: float) -> None:
     """Run the files that have no answer yet, each in a process of its own."""
     import torch  # noqa: F401, shared by all children
     import triton  # noqa: F401
@@ -174,8 +174,7 @@ def run_all(folder: Path, run: Path, only: str, half: str, limit: float, again: 
             for path in sorted((folder / "performance_metrics" / f"perf_{side}" / "golden_results").glob("*.json")):
                 name = path.name.partition(".")[0]
                 key = f"{side}/{name}"
-                done = key in answers and not (again and (answers[key].get("error") or answers[key].get("failed")))
-                if done or only not in key or not in_half(name, half):
+                if key in answers or only not in key or not in_half(name, half):
                     continue
                 started = time.monotonic()
                 work = partial(run_file, folder, side, name, device, run / _trace(key))
@@ -296,7 +295,6 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/tritonbench"), help="where recorded work is kept")
     parser.add_argument("--only", default="", help="files whose SIDE/NAME (G/softmax_triton1) has this in it")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that one file may take")
-    parser.add_argument("--again", action="store_true", help="run again what failed")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--half", default="all", choices=["chosen", "unused", "all"])
     parser.add_argument("--worst", type=int, default=30)
@@ -304,7 +302,7 @@ def main() -> None:
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        run_all(options.folder.resolve(), options.run, options.only, options.half, options.limit, options.again)
+        run_all(options.folder.resolve(), options.run, options.only, options.half, options.limit)
     gc.disable()
     rows = list(rows_of(options.folder, options.run, options.only, options.half))
     tables = *report(rows, options.worst), speedups(rows)

@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drkernel.episode.metrics import student_quantile
 from surveys import parser_of, write_page, write_table
-
-T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""97.5% quantile of Student's t by degrees of freedom"""
 
 FIGURES = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "hack_rate")
 
@@ -113,7 +111,7 @@ def spread(values: Sequence[float]) -> str:
     mean = statistics.mean(values)
     if len(values) < 2:
         return f"{mean:+.1f}"
-    half = T_975.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values))
+    half = student_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:+.1f} ± {half:.1f}"
 
 

@@ -11,16 +11,15 @@ node of a Ray cluster dies. Every verdict that a client got is compared with the
 """
 
 import asyncio
-import contextlib
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 
@@ -119,13 +118,6 @@ class Part:
         )
 
 
-@contextlib.asynccontextmanager
-async def scratch() -> AsyncIterator[Path]:
-    """A folder for one part."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
 async def answering() -> None:
     """Return once the server takes requests."""
     async with AsyncClient(f"http://127.0.0.1:{PORT}", retries=60) as client:
@@ -135,8 +127,8 @@ async def answering() -> None:
 async def kill_server(jobs: int, kills: int, seed: int) -> Outcome:
     """SIGKILL of the server at random moments, and a start on the same store."""
     rng = random.Random(seed)
-    async with scratch() as folder:
-        part = Part(folder)
+    with TemporaryDirectory() as folder:
+        part = Part(Path(folder))
 
         async def hurt() -> str:
             for _ in range(kills):
@@ -151,8 +143,8 @@ async def kill_server(jobs: int, kills: int, seed: int) -> Outcome:
 async def kill_workers(jobs: int, kills: int, seed: int) -> Outcome:
     """SIGKILL of one of three remote workers, again and again."""
     rng = random.Random(seed)
-    async with scratch() as folder:
-        part = Part(folder, slots=0)
+    with TemporaryDirectory() as folder:
+        part = Part(Path(folder), slots=0)
         line = (WORKER, f"http://127.0.0.1:{PORT}", str(part.log))
         workers = [start(*line) for _ in range(3)]
 
@@ -173,38 +165,39 @@ async def kill_workers(jobs: int, kills: int, seed: int) -> Outcome:
 
 async def cut_network(jobs: int, kills: int, seed: int) -> Outcome:
     """A proxy that resets every connection sooner or later, in the middle of a request or of a response."""
-    async with scratch() as folder, Proxy(PROXY_PORT, PORT, random.Random(seed)) as proxy:
-        part = Part(folder)
+    with TemporaryDirectory() as folder:
+        part = Part(Path(folder))
+        proxy = Proxy(PROXY_PORT, PORT, random.Random(seed))
 
         async def hurt() -> str:
             assert part.driving is not None
             await asyncio.wait([part.driving])
             return f"{proxy.cuts['request']} cuts in requests, {proxy.cuts['response']} in responses"
 
-        return await part.run("the network cut", jobs, 0.3 * kills, hurt, seed, port=PROXY_PORT)
+        async with proxy:
+            return await part.run("the network cut", jobs, 0.3 * kills, hurt, seed, port=PROXY_PORT)
 
 
 async def fill_disk(jobs: int, kills: int, seed: int) -> Outcome:
     """The store on a tmpfs of 16 MiB that is full for a second and a half, several times."""
-    async with scratch() as folder:
-        with small_disk(16) as disk:
-            part = Part(folder, store=disk / "store.sqlite")
+    with TemporaryDirectory() as folder, small_disk(16) as disk:
+        part = Part(Path(folder), store=disk / "store.sqlite")
 
-            async def hurt() -> str:
-                for _ in range(max(1, kills // 4)):
-                    await asyncio.sleep(1.0)
-                    ballast = await asyncio.to_thread(fill, disk)
-                    await asyncio.sleep(1.5)
-                    ballast.unlink()
-                return f"{max(1, kills // 4)} times full"
+        async def hurt() -> str:
+            for _ in range(max(1, kills // 4)):
+                await asyncio.sleep(1.0)
+                ballast = await asyncio.to_thread(fill, disk)
+                await asyncio.sleep(1.5)
+                ballast.unlink()
+            return f"{max(1, kills // 4)} times full"
 
-            return await part.run("the disk full", jobs, 2.5 * max(1, kills // 4), hurt, seed)
+        return await part.run("the disk full", jobs, 2.5 * max(1, kills // 4), hurt, seed)
 
 
 async def lock_store(jobs: int, kills: int, seed: int) -> Outcome:
     """Another program holds the store's lock for six seconds (a write waits for five)."""
-    async with scratch() as folder:
-        part = Part(folder)
+    with TemporaryDirectory() as folder:
+        part = Part(Path(folder))
 
         async def hurt() -> str:
             for _ in range(max(1, kills // 8)):
@@ -224,8 +217,8 @@ async def kill_ray_node(jobs: int, kills: int, seed: int) -> Outcome:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
-        async with scratch() as folder:
-            part = Part(folder, slots=0, ray=cluster.address)
+        with TemporaryDirectory() as folder:
+            part = Part(Path(folder), slots=0, ray=cluster.address)
 
             async def hurt() -> str:
                 await answering()

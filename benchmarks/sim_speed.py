@@ -1,7 +1,6 @@
 """The executor against Triton's interpreter and torch eager, on this machine's CPU, in one run.
 
     python benchmarks/sim_speed.py                  # prints the table
-    python benchmarks/sim_speed.py --only softmax --no-interpreter
     python benchmarks/sim_speed.py --out docs/results/sim_speed.csv
 
 Each of ours and the interpreter runs in a process of its own (``TRITON_INTERPRET`` is read at import). ``run`` is the
@@ -196,7 +195,7 @@ def child(who: str, name: str) -> dict[str, float]:
 def measure(who: str, name: str) -> dict[str, float]:
     """Run :func:`child` in a fresh process."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"} if who == "interpreter" else os.environ
-    command = [sys.executable, __file__, "--child", who, "--only", name]
+    command = [sys.executable, __file__, "--child", who, name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     if done.returncode:
         raise RuntimeError(f"{who} failed on {name}:\n{done.stderr[-2000:]}")
@@ -208,25 +207,20 @@ HEAD = ["workload", "interpreter", "first", "run", "checked", "eager", "interpre
 
 def row(workload: Workload, found: dict[str, float]) -> list[str]:
     """The cells below :data:`HEAD`."""
-    shown = [f"{found[key] * 1e3:.1f}" if key in found else "" for key in HEAD[1:6]]
-    ratio = ""
-    if "interpreter" in found:
-        small = workload.name.startswith("small")
-        ratio = f"{found['interpreter'] / found['first' if small else 'run']:.1f}x"
-        ratio += f" ({workload.target:g}x)" if workload.target else ""
+    shown = [f"{found[key] * 1e3:.1f}" for key in HEAD[1:6]]
+    ratio = f"{found['interpreter'] / found['first' if workload.name.startswith('small') else 'run']:.1f}x"
+    ratio += f" ({workload.target:g}x)" if workload.target else ""
     return [workload.name, *shown, ratio, f"{found['run'] / found['eager']:.1f}"]
 
 
 def main() -> None:
     """Parse, measure, print."""
     parser = parser_of(__doc__)
-    parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--no-interpreter", action="store_true")
     parser.add_argument("--out", type=Path, help="CSV file to write")
-    parser.add_argument("--child", choices=("ours", "interpreter"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(child(options.child, options.only)))
+        print(json.dumps(child(*options.child)))
         return
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__} with "
@@ -236,11 +230,7 @@ def main() -> None:
     )  # fmt: skip
     table = [HEAD]
     for workload in WORKLOADS:
-        if options.only not in workload.name:
-            continue
-        found = measure("ours", workload.name)
-        if not options.no_interpreter:
-            found |= measure("interpreter", workload.name)
+        found = measure("ours", workload.name) | measure("interpreter", workload.name)
         table.append(row(workload, found))
         print(markdown(table)[-1], flush=True)
     if options.out is not None:

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is a module's text as it stands."""
@@ -90,39 +93,22 @@ def forked(work: Callable[[], dict[str, Any]], limit: float, memory_bytes: int) 
 # ---- agreement of two series
 
 
-def ranks(values: Sequence[float]) -> list[float]:
+def ranks(values: Sequence[float]) -> NDArray[np.float64]:
     """Ranks with ties averaged."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    result = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for position in range(start, end + 1):
-            result[order[position]] = (start + end) / 2
-        start = end + 1
-    return result
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (count.cumsum() - (count + 1) / 2)[place]
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Rank correlation; NaN of fewer than three pairs, or where one side has a single value."""
     if len(a) < 3 or len(set(a)) == 1 or len(set(b)) == 1:
         return math.nan
-    ranked_a, ranked_b = ranks(a), ranks(b)
-    mean = (len(a) - 1) / 2
-    cov = sum((x - mean) * (y - mean) for x, y in zip(ranked_a, ranked_b, strict=True))
-    var_a, var_b = (sum((x - mean) ** 2 for x in ranked) for ranked in (ranked_a, ranked_b))
-    return cov / math.sqrt(var_a * var_b)
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
 def quantile(values: Iterable[float], share: float) -> float:
     """With interpolation between neighbours."""
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+    return float(np.quantile(list(values), share))
 
 
 AGREEMENT = ["rows", "Spearman", "median error (log)", "p90", "bias"]
