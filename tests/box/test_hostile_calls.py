@@ -1,9 +1,8 @@
 """Hostile calls of the device's operators between guard pages: nothing is read or written outside."""
 
-import json
 import platform
+import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -15,27 +14,24 @@ GUARDS = pytest.mark.skipif(
 )
 
 
-def campaign(tmp_path: Path, calls: int, seed: int, *more: str) -> dict:
-    state = tmp_path / "state.json"
+def campaign(calls: int, seed: int) -> str:
+    """What a campaign without findings prints; it fails for one with some."""
     command = [PYTHON, "benchmarks/fuzz_device.py", "--calls", str(calls), "--seed", str(seed)]
-    done = subprocess.run(
-        [*command, "--state", str(state), *more], cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False
-    )
-    assert state.exists(), done.stderr[-2000:]
-    return json.loads(state.read_text(encoding="utf-8"))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 0 and f"seed {seed}: {calls} calls" in done.stdout, done.stdout + done.stderr[-2000:]
+    return done.stdout
 
 
 @GUARDS
-def test_a_slice_of_the_campaign_finds_nothing(tmp_path: Path) -> None:
-    found = campaign(tmp_path, 400, 11)
-    assert found["done"] == 400 and found["findings"] == []
-    assert found["outcomes"]["ok"] > 100, "too few calls reach their kernels to show anything"
+def test_a_slice_of_the_campaign_finds_nothing() -> None:
+    (called,) = re.findall(r"(\d+) ok\n", campaign(400, 11))
+    assert int(called) > 100, "too few calls reach their kernels to show anything"
 
 
 @GUARDS
 @pytest.mark.slow
-def test_a_longer_slice_finds_nothing(tmp_path: Path) -> None:
-    assert campaign(tmp_path, 20_000, 12)["findings"] == []
+def test_a_longer_slice_finds_nothing() -> None:
+    campaign(20_000, 12)
 
 
 OVERRUN = """
