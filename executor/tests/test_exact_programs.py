@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ttir_executor.arrays import run
+from ttir_executor.exact import interpreter
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided
@@ -114,8 +115,9 @@ tt.return"""
 
 @pytest.mark.parametrize("body", [LOOP, BRANCH, WHILE, EARLY], ids=["loop", "branch", "while", "early return"])
 @pytest.mark.parametrize("most", [1, 1 << 20])
-def test_programs_take_their_own_ways(body: str, most: int) -> None:
-    memory = evaluate(body, 12, most_elements=most)
+def test_programs_take_their_own_ways(body: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "MOST_ELEMENTS", most)
+    memory = evaluate(body, 12)
     y, n = natively(body, 12)
     got = np.nan_to_num(floats(memory, Y, 12).f)
     assert np.allclose(got, y[:12], rtol=1e-6, atol=1e-6)

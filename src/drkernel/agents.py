@@ -349,7 +349,7 @@ def _record(box: Toolbox, path: str) -> str:
         raise ResourceError(str(error)) from None
 
 
-def http_application(server: MCPServer[Any], token: str | None, max_body: int = 4 << 20) -> Any:
+def http_application(server: MCPServer[Any], token: str | None) -> Any:
     """Return the server as an ASGI application at /mcp, guarded like ``drkernel serve``: without a token this machine
     alone is answered, with one only who presents it."""
     from drkernel.serve.guard import Guard
@@ -357,4 +357,4 @@ def http_application(server: MCPServer[Any], token: str | None, max_body: int = 
     # the guard checks hosts, origins and tokens; the package's own check knows no tokens
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     application = server.streamable_http_app(stateless_http=True, transport_security=security)
-    return Guard(application, token=token, max_body=max_body, rate=0.0)
+    return Guard(application, token=token, max_body=4 << 20, rate=0.0)

@@ -298,7 +298,6 @@ class Meter:
         limits: CallLimits = CallLimits(),
         prices: Prices | None = None,
         budget: Budget = Budget(),
-        seed: int = 0,
     ):
         if budget.dollars is not None and prices is None:
             raise ValueError("a budget in dollars needs the model's prices")
@@ -308,7 +307,7 @@ class Meter:
         self._slots = asyncio.Semaphore(limits.concurrency)
         self._requests = RateLimiter(limits.requests_per_minute) if limits.requests_per_minute else None
         self._tokens = RateLimiter(limits.tokens_per_minute) if limits.tokens_per_minute else None
-        self._jitter = random.Random(seed)
+        self._jitter = random.Random(0)
         self._given_up: ModelError | None = None
         self._unanswered = 0
         self._started = time.monotonic()

@@ -92,15 +92,8 @@ def best_turn(turns: Sequence[TurnOutcome], turn: int | None = None) -> TurnOutc
 # ---- intervals
 
 
-def mean_interval(
-    values: Sequence[float],
-    *,
-    bounds: tuple[float, float] | None = (0.0, 1.0),
-    seed: int = 0,
-    confidence: float = 0.95,
-    draws: int = 2000,
-) -> MeanInterval:
-    """Return the mean of one value per task, with a bootstrap interval over tasks.
+def mean_interval(values: Sequence[float], *, bounds: tuple[float, float] | None = (0.0, 1.0)) -> MeanInterval:
+    """Return the mean of one value per task, with a 95% bootstrap interval over tasks.
 
     The plain percentile interval is too narrow for few tasks, so its percentiles are widened by the ratio of a t to a
     normal interval (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*,
@@ -114,24 +107,24 @@ def mean_interval(
     if count == 0:
         raise ValueError("a mean over no tasks has no interval")
     mean = float(array_N.mean())
-    tail = (1 - confidence) / 2
+    tail = 0.025
     if count == 1 or np.all(array_N == array_N[0]):
         if bounds is None:
             return MeanInterval(mean, -math.inf, math.inf, count)
         unseen = 1 - tail ** (1 / count)
         low, high = (mean + unseen * (end - mean) for end in bounds)
         return MeanInterval(mean, low, high, count)
-    means_D = _resamples(count, seed, draws) @ array_N / count
+    means_D = _resamples(count) @ array_N / count
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_quantile(1 - tail, count - 1))
     low, high = np.quantile(means_D, [tail, 1 - tail])
     return MeanInterval(mean, float(low), float(high), count)
 
 
 @lru_cache(maxsize=2)  # every figure of a table resamples the same tasks
-def _resamples(count: int, seed: int, draws: int) -> np.ndarray:
-    """Return how often each of ``count`` tasks is drawn in each of ``draws`` resamples, int [draws, count]."""
+def _resamples(count: int) -> np.ndarray:
+    """Return how often each of ``count`` tasks is drawn in each of 2,000 resamples, [2000, count]; always the same."""
     chances_N = np.full(count, 1 / count)
-    return np.random.default_rng(seed).multinomial(count, chances_N, size=draws).astype(np.float64)
+    return np.random.default_rng(0).multinomial(count, chances_N, size=2000).astype(np.float64)
 
 
 @lru_cache
@@ -195,17 +188,16 @@ def per_task(samples: Samples, value: Callable[[Sequence[TurnOutcome]], float]) 
 def over_tasks(
     samples: Samples,
     value: Callable[[Sequence[TurnOutcome]], float],
-    seed: int = 0,
     bounds: tuple[float, float] | None = (0.0, 1.0),
 ) -> MeanInterval:
     """Return the mean over tasks, with its interval, of :func:`per_task`."""
-    return mean_interval(list(per_task(samples, value).values()), seed=seed, bounds=bounds)
+    return mean_interval(list(per_task(samples, value).values()), bounds=bounds)
 
 
 # ---- the table
 
 
-def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
+def summarise(samples: Samples, turns: int) -> dict[str, Any]:
     """Return all figures of a run as JSON-able values; fast_p is left out when no trajectory could be judged.
 
     ``last`` and ``best`` hold fast_p of the last turn and of the best turn so far; ``per_turn[k]`` holds both after
@@ -222,18 +214,18 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
         return result
     result["status_last"] = dict(Counter(last_turn(play).status for play in plays))
     result["status_all"] = dict(Counter(outcome.status for outcome in outcomes))
-    result["hacks"] = _hacks(samples, plays, seed)
+    result["hacks"] = _hacks(samples, plays)
     samples = judged(samples)
     plays = [play for trajectories in samples.values() for play in trajectories]
     if not plays:
         return result
-    result["last"] = fast_table(samples, last_turn, None, seed)
-    result["best"] = fast_table(samples, best_turn, None, seed)
+    result["last"] = fast_table(samples, last_turn, None)
+    result["best"] = fast_table(samples, best_turn, None)
     result["per_turn"] = [
-        {"last": fast_table(samples, last_turn, turn, seed), "best": fast_table(samples, best_turn, turn, seed)}
+        {"last": fast_table(samples, last_turn, turn), "best": fast_table(samples, best_turn, turn)}
         for turn in range(1, turns + 1)
     ]
-    result["reward"] = over_tasks(samples, lambda play: last_turn(play).reward, seed, None).to_json()
+    result["reward"] = over_tasks(samples, lambda play: last_turn(play).reward, None).to_json()
     result["at_k"] = _at_k(samples)
     best = [best_turn(play) for play in plays]
     result["coverage"] = mean([o.coverage for o in best if o.correct and o.coverage is not None])
@@ -242,11 +234,11 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
 
 
 def fast_table(
-    samples: Samples, pick: Callable[[Sequence[TurnOutcome], int | None], TurnOutcome], turn: int | None, seed: int
+    samples: Samples, pick: Callable[[Sequence[TurnOutcome], int | None], TurnOutcome], turn: int | None
 ) -> dict[str, dict[str, float | None]]:
     """Return fast_p of the outcome that ``pick`` selects from every trajectory."""
     return {
-        fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p)), seed).to_json()  # type: ignore[misc]
+        fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p))).to_json()  # type: ignore[misc]
         for p in THRESHOLDS
     }
 
@@ -304,7 +296,7 @@ def _at_k(samples: Samples) -> dict[str, dict[str, float]]:
     return table
 
 
-def _hacks(samples: Samples, plays: Sequence[Sequence[TurnOutcome]], seed: int) -> dict[str, Any]:
+def _hacks(samples: Samples, plays: Sequence[Sequence[TurnOutcome]]) -> dict[str, Any]:
     """Return how often a trajectory ends with, or ever contains, a condemned answer, and the counts by finding."""
 
     def ever(play: Sequence[TurnOutcome]) -> float:
@@ -314,8 +306,8 @@ def _hacks(samples: Samples, plays: Sequence[Sequence[TurnOutcome]], seed: int) 
         kind for play in plays for kind in {k for outcome in play if outcome.status == "hack" for k in outcome.findings}
     )
     return {
-        "last": over_tasks(samples, lambda play: float(last_turn(play).status == "hack"), seed).to_json(),
-        "ever": over_tasks(samples, ever, seed).to_json(),
+        "last": over_tasks(samples, lambda play: float(last_turn(play).status == "hack")).to_json(),
+        "ever": over_tasks(samples, ever).to_json(),
         "by_finding": dict(kinds.most_common()),
     }
 

@@ -54,11 +54,11 @@ class MachineFact(Config):
     needed_for: str = Field("", description="what does not work without it, and how to get it")
 
 
-def examine(*, sessions: bool = True) -> list[MachineFact]:
-    """Every check, the necessary first. ``sessions`` also starts a sandbox and grades a kernel (about 5 s)."""
+def examine() -> list[MachineFact]:
+    """Every check, the necessary first. The last starts a sandbox and grades a kernel (about 5 s)."""
     checks = [_python(), _package("torch", ">= 2.8"), _package("triton", ">= 3.6"), _package("llvmlite", ">= 0.44")]
     checks += [_cpu(), _memory(), _gpu()]
-    if sessions and all(check.level != "missing" for check in checks[:4]):
+    if all(check.level != "missing" for check in checks[:4]):
         checks += _grading()
     checks += [_extra(name, modules) for name, modules in EXTRAS.items()]
     return checks

@@ -474,10 +474,10 @@ class Store:
         query = f"SELECT {_COLUMNS} FROM jobs{where} ORDER BY submitted DESC, id LIMIT ?"
         return [_job(row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
 
-    def finished_after(self, sequence: int, limit: int = 200) -> list[JobView]:
-        """Return jobs done after a sequence number, in the order in which they finished."""
-        query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT ?"
-        return [_job(row) for row in self._look(query, (sequence, limit), scan=True)]
+    def finished_after(self, sequence: int) -> list[JobView]:
+        """Return the first 200 jobs done after a sequence number, in the order in which they finished."""
+        query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT 200"
+        return [_job(row) for row in self._look(query, (sequence,), scan=True)]
 
     def last_sequence(self) -> int:
         """Return the sequence number of the job that finished last, 0 if none did. Never reused after pruning."""

@@ -221,6 +221,9 @@ HANDLERS = {
 # ---- evaluation
 
 
+MOST_ELEMENTS = 1 << 18
+"""of the copies of one block that programs evaluated together have; programs that may wait for each other run one after
+another"""
 _decoded: WeakKeyDictionary[Function, dict[BasicBlock, list[Step]]] = WeakKeyDictionary()
 
 
@@ -231,15 +234,12 @@ def run_exact(
     memory: ExactMemory,
     *,
     deadline: float | None = None,
-    most_elements: int = 1 << 18,
 ) -> None:
     """Evaluate a kernel over a grid.
 
     Args:
         args: one for each parameter; addresses for pointers.
         deadline: by ``time.thread_time()``.
-        most_elements: of the copies of one block that programs evaluated together have; programs that may wait for
-            each other run one after another.
 
     Raises:
         Undecided: what exact values do not have, by name and line; what was written until then stays.
@@ -247,7 +247,7 @@ def run_exact(
     x, y, z = (*map(int, grid), 1, 1)[:3]
     try:
         with np.errstate(all="ignore"):
-            _evaluate(function, (x, y, z), args, memory, deadline, most_elements)
+            _evaluate(function, (x, y, z), args, memory, deadline)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError, MemoryError) as error:
         # text that keeps the shape rules can still name attributes or use types that make no sense
         raise Undecided(f"kernel {function.name}: {error!r}") from error
@@ -259,7 +259,6 @@ def _evaluate(
     args: Sequence[int | float],
     memory: ExactMemory,
     deadline: float | None,
-    most_elements: int,
 ) -> None:
     steps = _decoded.get(function)
     if steps is None:
@@ -267,7 +266,7 @@ def _evaluate(
         _decode(function.body, steps)
     ops = [op for block in steps.values() for op, _, _ in block]
     largest = max((value.type.numel for op in ops for value in op.results), default=1)
-    piece = 1 if _may_wait(function, ops) else max(1, most_elements // largest)
+    piece = 1 if _may_wait(function, ops) else max(1, MOST_ELEMENTS // largest)
     given = [_argument(memory, value.type, number) for value, number in zip(function.args, args, strict=True)]
     count = prod(grid)
     for start in range(0, count, piece):

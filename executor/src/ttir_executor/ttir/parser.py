@@ -41,10 +41,10 @@ def places_outside(text: str, separator: str) -> Iterator[int]:
             yield k
 
 
-def split_top(text: str, separator: str = ",") -> list[str]:
-    """Split at ``separator`` outside brackets and quotes; empty text gives no parts."""
+def split_top(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes; empty text gives no parts."""
     parts, start = [], 0
-    for k in places_outside(text, separator):
+    for k in places_outside(text, ","):
         parts.append(text[start:k].strip())
         start = k + 1
     tail = text[start:].strip()

@@ -107,10 +107,8 @@ def clock_decides(reference: Sequence[Block], candidate: Sequence[Block]) -> boo
     return least > median_seconds(candidate, by_clock=False) + clock_noise(reference)
 
 
-def speedup_interval(
-    reference: Sequence[Block], candidate: Sequence[Block], *, confidence: float = 0.95, seed: int = 0
-) -> Speedup:
-    """Return the ratio of medians, reference over candidate, with its bootstrap interval.
+def speedup_interval(reference: Sequence[Block], candidate: Sequence[Block], *, seed: int = 0) -> Speedup:
+    """Return the ratio of medians, reference over candidate, with its 95% bootstrap interval.
 
     Where the judge's clock decides the candidate's time, it does the reference's, too. Blocks are paired in time: block
     k of one side ran next to block k of the other, and pairs are resampled together; what all blocks of a session share
@@ -125,13 +123,12 @@ def speedup_interval(
     chosen = rng.integers(count, size=(RESAMPLES, count, 1))  # the same pairs for both sides
     theirs, ours = (_resampled_medians(blocks, chosen, rng, by_clock) for blocks in (reference, candidate))
     ratios = theirs / ours
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
+    low, high = np.quantile(ratios, [0.025, 0.975])
     return Speedup(
         value=value,
         low=float(min(low, value)),
         high=float(max(high, value)),
-        confidence=confidence,
+        confidence=0.95,
         kind="measured",
     )
 

@@ -122,16 +122,16 @@ class JudgeProcess:
     """The owner's side. Started at the first request, and again after a loss; evaluates for one thread.
 
     :meth:`start`, :meth:`kill` and :meth:`end_over_memory` may be called from any thread. ``threads``: torch's
-    intra-operator threads. ``budget``: bytes that one evaluation may take in the judge. ``spares``: runners kept ready.
+    intra-operator threads. ``budget``: bytes that one evaluation may take in the judge.
     """
 
-    def __init__(self, *, threads: int, budget: int, zygote: SharedZygote, spares: int = 1):
+    def __init__(self, *, threads: int, budget: int, zygote: SharedZygote):
         self._zygote = zygote
         self.lost = 0
         """times that the process ended or hung during an evaluation"""
         self.state: dict[str, Any] = {}
         """health of its session factory, as of the last answer"""
-        self._terms = {"threads": threads, "budget": budget, "spares": spares}
+        self._terms = {"threads": threads, "budget": budget}
         self.busy = False
         """an evaluation is under way"""
         self.evaluation = 0
@@ -285,7 +285,7 @@ def serve(pipe_fd: int, zygote_fd: int) -> None:
 
     torch.set_num_threads(terms["threads"])
     launcher = Launcher(joined=socket.socket(fileno=zygote_fd), pid=terms["zygote_pid"])
-    with SessionFactory(spares=terms["spares"], launcher=launcher) as factory:
+    with SessionFactory(launcher=launcher) as factory:
         factory.warm()
         needed_bytes(_REHEARSAL)  # imports what the first estimate needs
         bound_this_process(terms["budget"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -197,7 +197,6 @@ class Sampler:
         appends: Sequence[Sequence[int]],
         *,
         keep_cache: bool = False,
-        on_turn: Callable[[int, SampledTurn], None] | None = None,
     ) -> list[SampledTurn]:
         """Run :meth:`stream` without an event loop; return all turns in the order of ``conversations``."""
 
@@ -205,8 +204,6 @@ class Sampler:
             turns: dict[int, SampledTurn] = {}
             async for index, turn in self.stream(conversations, appends, keep_cache=keep_cache):
                 turns[index] = turn
-                if on_turn is not None:
-                    on_turn(index, turn)
             return [turns[index] for index in range(len(conversations))]
 
         return asyncio.run(collect())

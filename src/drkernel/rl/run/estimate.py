@@ -110,22 +110,17 @@ def find_shape(recipe: Recipe) -> ModelShape | None:
     return KNOWN.get(name)
 
 
-def estimate(
-    recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None
-) -> RunEstimate:
-    """Estimate the needs of a recipe on ``ranks`` devices that each reach ``flops`` FLOP/s in training.
-
-    ``judge_rate`` is in evaluations per second and core. Raises ``ValueError`` when the model's shape is not known.
-    """
+def estimate(recipe: Recipe, ranks: int = 1) -> RunEstimate:
+    """The needs of a recipe on ``ranks`` devices. Raises ``ValueError`` when the model's shape is not known."""
     shape = find_shape(recipe)
     if shape is None:
         raise ValueError(
             f"the size of {recipe.policy.model!r} is not known here: give a local directory with its config.json"
         )
     gpu = not recipe.policy.from_scratch and recipe.policy.device != "cpu"
-    flops = flops or (300e12 if gpu else 60e9)
+    flops = 300e12 if gpu else 60e9
     measured = recipe.episode.settings.place.timing == "measured"
-    judge_rate = judge_rate or (0.5 if measured else 10.0)
+    judge_rate = 0.5 if measured else 10.0
     slots = recipe.pool.slots or os.cpu_count() or 1
     times = _times(recipe, shape, ranks * flops, judge_rate * slots)
     return RunEstimate(

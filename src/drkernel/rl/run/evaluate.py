@@ -38,7 +38,7 @@ class EvaluationConfig(Config):
     )
 
 
-def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int = 0) -> dict[str, Any]:
+def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
     """Compute metrics of evaluated trajectories with :mod:`drkernel.episode.metrics`.
 
     The row's own figures are those of the *last* graded turn of each trajectory. ``per_turn[k]`` holds those after turn
@@ -58,7 +58,7 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     result: dict[str, Any] = figures(samples, last_turn)
     result["reward"] = mean(per_task(samples, lambda play: last_turn(play).reward).values())
     for p in (0.0, 1.0, 1.2):
-        result[f"{fast_name(p)}_interval"] = _interval(samples, p, seed)
+        result[f"{fast_name(p)}_interval"] = _interval(samples, p)
     result["per_turn"] = [figures(samples, last_turn, k + 1) for k in range(turns)]
     result["best"] = [figures(samples, best_turn, k + 1) for k in range(turns)]
     given = [[play[k] for play in plays if len(play) > k] for k in range(turns)]
@@ -71,11 +71,11 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     return result | {"trajectories": len(plays), "tasks": len(samples), "infra_errors": infra}
 
 
-def _interval(samples: Mapping[str, Sequence[Sequence[TurnOutcome]]], threshold: float, seed: int) -> list[float]:
+def _interval(samples: Mapping[str, Sequence[Sequence[TurnOutcome]]], threshold: float) -> list[float]:
     """Return the ends of the interval of fast_p at the last turn; empty when there is no trajectory."""
     if not samples:
         return []
-    found = over_tasks(samples, lambda play: float(is_fast(last_turn(play), threshold)), seed)
+    found = over_tasks(samples, lambda play: float(is_fast(last_turn(play), threshold)))
     return [found.low, found.high]
 
 

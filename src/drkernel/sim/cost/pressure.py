@@ -106,9 +106,9 @@ def spilled_share(words: float, limit: int) -> float:
     return share
 
 
-def register_pressure(function: Function, threads: int, regs_per_sm: int = 65536) -> Pressure:
+def register_pressure(function: Function, threads: int) -> Pressure:
     """The estimate for programs of ``threads`` threads; spilled is what one pass over the kernel's blocks moves."""
-    limit = register_limit(threads, regs_per_sm)
+    limit = register_limit(threads)
     of_gathered = GATHERED * max(map(_gathered_elements, blocks_of(function)))
     words = BASE_REGISTERS + (live_bytes(function) / 4.0 + of_gathered) / threads
     spilled = sum(spilled_bytes(block, threads, limit) for block in block_pressure(function))

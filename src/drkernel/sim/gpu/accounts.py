@@ -142,9 +142,9 @@ class Counters:
 class Accounts:
     """Counters and modelled time since the last reset. The journal is kept only where it may be requested."""
 
-    def __init__(self, spec: GPUSpec, *, keep_journal: bool = False):
+    def __init__(self, spec: GPUSpec):
         self.spec = spec
-        self.keep_journal = keep_journal
+        self.keep_journal = False
         self.prices_launches = True
         """whether a launch is priced when it is made; otherwise, like an operator, when its time is requested"""
         self._conv_tf32: bool | None = False
