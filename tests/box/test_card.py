@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_cuda_session import TRITON, UNDER_RELU
+from test_cuda_session import TRITON, runs_triton
 
 from corpus_grading import entry_named, objection, try_entry
 from corpus_grading import grade as grade_entry
@@ -26,22 +26,8 @@ def grade(name: str, card: CardFactory, **settings):
 
 
 def test_a_session_on_the_card(card):
-    """What ``test_triton_on_the_gpu`` does on a real one."""
     with card.open(EvalSettings(device="cuda:0")) as session:
-        session.load(TRITON, [], {}, seed=0)
-        x = torch.randn(1000)
-        result = session.call([x], poison="nan")
-        assert torch.equal(result.outputs[0].value, torch.relu(x * 2))
-        assert [launch.name for launch in result.record.launches] == ["double"]
-        assert result.record.operators == {UNDER_RELU: 1} or result.record.operators == {"aten.relu": 1}
-        skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
-        assert not torch.equal(skipped, torch.relu(x * 2))
-        handle = session.put(x)
-        timed = session.time([[handle]], order=[0] * 5, flush_bytes=1 << 12, keep=3)
-        assert min(timed.device_seconds) > 0 and sum(timed.device_seconds) < timed.wall_seconds
-        assert torch.equal(timed.kept[0].value, torch.relu(x * 2))
-        rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
-        assert rows.pop("double") == "custom" and set(rows.values()) == {"library"}
+        runs_triton(session, 1 << 12)
 
 
 @pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain"])

@@ -639,19 +639,27 @@ def test_a_runner_that_dies_before_it_greets_is_not_the_candidates_fault(gym):
     assert caught.value.kind == "infra_error" and "the runner did not start" in caught.value.detail.message
 
 
-@pytest.mark.gpu
-def test_triton_on_the_gpu(session):
-    if session.device.name != "cuda:0":
-        pytest.skip("needs the GPU")
+def runs_triton(session, flush_bytes):
+    """A kernel and an operator of PyTorch's: values, launches, the knock-out, times, whose time is whose."""
     session.load(TRITON, [], {}, seed=0)
     x = torch.randn(1000)
     result = session.call([x], poison="nan")
     assert torch.equal(result.outputs[0].value, torch.relu(x * 2))
     assert [launch.name for launch in result.record.launches] == ["double"]
+    assert result.record.operators in ({UNDER_RELU: 1}, {"aten.relu": 1})
     skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
     assert not torch.equal(skipped, torch.relu(x * 2))
     handle = session.put(x)
-    timed = session.time([[handle]], order=[0] * 20, flush_bytes=256 << 20)
+    timed = session.time([[handle]], order=[0] * 5, flush_bytes=flush_bytes, keep=3)
     assert min(timed.device_seconds) > 0 and sum(timed.device_seconds) < timed.wall_seconds
+    assert torch.equal(timed.kept[0].value, torch.relu(x * 2))
     rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
-    assert rows["double"] == "custom" and rows[UNDER_RELU] == "library"
+    assert rows.pop("double") == "custom" and set(rows.values()) == {"library"}
+    return rows
+
+
+@pytest.mark.gpu
+def test_triton_on_the_gpu(session):
+    if session.device.name != "cuda:0":
+        pytest.skip("needs the GPU")
+    assert UNDER_RELU in runs_triton(session, 256 << 20)

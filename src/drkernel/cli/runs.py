@@ -41,7 +41,6 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run directories")],
     force: Annotated[bool, typer.Option("--force", help="compare runs graded on other terms all the same")] = False,
     all_turns: Annotated[bool, typer.Option("--all-turns", help="compare all turns of a run that has more")] = False,
-    seed: Annotated[int, typer.Option(help="of the resampling")] = 0,
     html: Annotated[Path | None, typer.Option(help="also write a page: leaderboard, curves, differences")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON and nothing else; a list for several runs")
@@ -57,7 +56,7 @@ def compare(
         raise ConfigError("compare takes two runs or more")
     trained = html is not None and all(kind_of(run) == "train" for run in runs)
     later = () if trained else runs[1:]
-    results = [compared(runs[0], run, seed=seed, force=force, all_turns=all_turns) for run in later]
+    results = [compared(runs[0], run, force=force, all_turns=all_turns) for run in later]
     if as_json:
         print(json.dumps(results[0] if len(results) == 1 else results))
     else:

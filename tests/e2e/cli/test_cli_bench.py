@@ -68,11 +68,6 @@ def test_a_policy_keeps_its_other_options_when_one_is_given(run):
     assert context == {"name": "best", "options": {"every": 5, "keep": 2}}
 
 
-def test_other_terms_in_the_same_directory_are_refused(run):
-    done = drkernel(*bench_arguments(turns=3), cwd=run, code=2)
-    assert "episode.turns 2 there, 3 here" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_a_model_may_be_called_otherwise_and_then_move(run):
     (run / "moved.jsonl").write_text((run / "replies.jsonl").read_text())
     drkernel(*bench_arguments(out="n", **{"model-name": "mine"}), cwd=run)

@@ -294,11 +294,6 @@ def test_memory_is_accounted_freed_and_limited():
         assert dev.engine.heap.used_bytes < 1 << 20
 
 
-def test_a_huge_tensor_is_out_of_memory_before_the_host_is(dev):
-    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-        torch.empty(1 << 40, device="cuda")
-
-
 def test_fresh_memory_is_poisoned(dev):
     assert torch.empty(5, device="cuda").isnan().all().item()
     assert torch.empty_like(torch.ones(5, device="cuda")).isnan().all().item()
