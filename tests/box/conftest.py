@@ -6,6 +6,9 @@ import psutil
 import pytest
 
 from drkernel.gym.request import EvalSettings
+from drkernel.gym.runner.launcher import JobTerms
+from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import SimulatedSession
 from gym_harness import SETTINGS, Gym
 from simulated_card import CardFactory
@@ -32,6 +35,20 @@ def open_session(gym):
 
     def open_(settings: EvalSettings = SETTINGS) -> SimulatedSession:
         return gym.factory.open(settings)
+
+    return open_
+
+
+@pytest.fixture(scope="session")
+def open_on(gym):
+    """``with open_on("cpu") as session``: a runner that holds the tensors; or on any device."""
+
+    def open_(device: str) -> SimulatedSession | CudaSession:
+        if device != "cpu":
+            return gym.factory.open(SETTINGS.model_copy(update={"device": device}))
+        launcher = gym.factory._alive()
+        job = launcher.spawn(JobTerms("cpu", RunnerLimits(memory_bytes=1 << 30), 0))
+        return CudaSession(launcher, EvalSettings(memory_bytes=1 << 30), job)
 
     return open_
 
