@@ -8,13 +8,21 @@ import torch
 from safetensors.torch import load_file
 
 from drkernel.rl.run.trainer import Run
-from fakes import FakePool
+from fakes import FakePool, tiny_recipe
 
 TIMES = {"seconds", "sample_seconds", "wait_seconds", "grade_seconds", "learn_seconds"}
 
 
 def train(recipe, pool=None, **options):
     return asyncio.run(Run(recipe, pool or FakePool(), **options).run())
+
+
+def fine_tuned(directory):
+    """Terms of a run that goes straight to RL, from a policy that was fine-tuned in ``directory``."""
+    recipe = tiny_recipe(directory, copying=None, rl=None, sft={"epochs": 3}, evaluation={"final_tasks": 0})
+    train(recipe)
+    model = Path(recipe.runs) / recipe.name / "checkpoints" / "sft"
+    return {"copying": None, "sft": None, "coldstart_file": None, "policy": {"model": str(model)}}
 
 
 def rows(recipe, name, drop=TIMES):

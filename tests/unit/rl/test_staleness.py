@@ -4,7 +4,6 @@ import asyncio
 import copy
 import hashlib
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,12 +19,9 @@ from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.sitting import Stopped
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, make_verdict, tiny_recipe
-from tiny_runs import assert_same_run, rows, train, weights
+from tiny_runs import assert_same_run, fine_tuned, rows, train, weights
 
 STALE = {
-    "copying": None,
-    "sft": None,
-    "coldstart_file": None,
     "rollout": {"staleness": 1, "tasks": 2},
     "rl": {"steps": 3, "learner": {"lr": 0.003, "mismatch": "tis_token"}},
     "evaluation": {"every": 2, "tasks": 1, "final_tasks": 1, "final_samples": 1},
@@ -35,17 +31,13 @@ STALE = {
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     """A fine-tuned policy that every run here begins with."""
-    recipe = tiny_recipe(
-        tmp_path_factory.mktemp("start"), copying=None, rl=None, sft={"epochs": 3}, evaluation={"final_tasks": 0}
-    )
-    train(recipe)
-    return {"model": str(Path(recipe.runs) / "tiny" / "checkpoints" / "sft")}
+    return fine_tuned(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory, start):
     """A run one step off policy that nothing interrupted."""
-    recipe = tiny_recipe(tmp_path_factory.mktemp("stale"), **STALE, policy=start)
+    recipe = tiny_recipe(tmp_path_factory.mktemp("stale"), **STALE, **start)
     train(recipe)
     return recipe
 
@@ -103,14 +95,14 @@ def test_answers_are_graded_while_the_learner_works(tmp_path, monkeypatch, start
             return await super().evaluate(request)
 
     monkeypatch.setattr(Learner, "learn", waiting)
-    train(tiny_recipe(tmp_path, **STALE, policy=start), Pool())
+    train(tiny_recipe(tmp_path, **STALE, **start), Pool())
     assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("how", "after"), [("stopped", 1), ("crashed", 1), ("crashed", 2)])
 def test_a_run_that_ends_early_goes_on_to_the_same_result(stale, start, tmp_path, how, after):
     """The checkpoint has the weights of the batch that was under way: it is sampled again by them."""
-    recipe = tiny_recipe(tmp_path, **STALE, policy=start, checkpoint={"seconds": 0})
+    recipe = tiny_recipe(tmp_path, **STALE, **start, checkpoint={"seconds": 0})
     pool = FakePool(delay=0.001)
     run = Run(recipe, pool)
 
@@ -142,7 +134,7 @@ def test_what_the_grader_says_decides_the_next_batch_as_well(tmp_path, start):
                 return make_verdict(request, "incorrect")
             return await super().evaluate(request)
 
-    recipe = tiny_recipe(tmp_path, **terms, policy=start)
+    recipe = tiny_recipe(tmp_path, **terms, **start)
     train(recipe, Pool())
     steps = [row for row in rows(recipe, "metrics.jsonl") if row["stage"] == "rl"]
     drawn = {(r["step"], r["group"]): r["task_id"] for r in rows(recipe, "samples.jsonl") if r["split"] == "train"}

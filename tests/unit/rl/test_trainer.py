@@ -17,7 +17,7 @@ from drkernel.rl.run.sitting import Stopped
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, make_verdict, tiny_recipe
 from tiny import POCKET
-from tiny_runs import assert_same_run, rows, train, weights
+from tiny_runs import assert_same_run, fine_tuned, rows, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,12 @@ def finished(tmp_path_factory):
     """A short run that nothing interrupted."""
     recipe = tiny_recipe(tmp_path_factory.mktemp("whole"))
     return recipe, train(recipe)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Where runs begin that are about RL alone."""
+    return fine_tuned(tmp_path_factory.mktemp("start"))
 
 
 def test_reinforcement_learning_finds_what_pays(tmp_path):
@@ -117,8 +123,8 @@ def test_another_recipe_may_not_take_over_a_run(finished, tmp_path):
         train(changed)
 
 
-def test_infrastructure_failures_are_masked_and_counted(tmp_path):
-    recipe = tiny_recipe(tmp_path)
+def test_infrastructure_failures_are_masked_and_counted(tmp_path, start):
+    recipe = tiny_recipe(tmp_path, **start)
     train(recipe, FakePool(broken_every=5))
     rl = [row for row in rows(recipe, "metrics.jsonl") if row["stage"] == "rl"]
     assert all(row["infra_errors"] > 0 and row["status"]["infra_error"] == row["infra_errors"] for row in rl)
@@ -213,8 +219,8 @@ def test_refilling_needs_to_be_told_what_teaches_nothing(tmp_path):
         check_recipe(tiny_recipe(tmp_path, rollout={"refill": 1}))
 
 
-def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
-    recipe = tiny_recipe(tmp_path, rl={"steps": 1, "learner": {"lr": 0.003}})
+def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path, start):
+    recipe = tiny_recipe(tmp_path, **start, rl={"steps": 1, "learner": {"lr": 0.003}})
     train(recipe, FakePool(verdict=lambda request: make_verdict(request, "incorrect")))
     row = rows(recipe, "metrics.jsonl")[-1]
     assert row["reward"] == 0 and row["advantage_abs"] == 0
@@ -234,10 +240,10 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
     ],
     ids=lambda value: "-".join(value),
 )
-def test_every_method_runs_by_name(tmp_path, learner):
+def test_every_method_runs_by_name(tmp_path, start, learner):
     recipe = tiny_recipe(
         tmp_path,
-        sft={"epochs": 2, "lr": 0.01, "batch_tokens": 300},
+        **start,
         rl={"steps": 2, "learner": {"lr": 0.003, **learner}},
         evaluation={"final_tasks": 2, "final_samples": 1},
     )
@@ -246,14 +252,14 @@ def test_every_method_runs_by_name(tmp_path, learner):
     assert row["stage"] == "rl" and row["skipped"] == 0 and math.isfinite(row["loss"])
 
 
-def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path):
+def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path, start):
     close = {"name": "mrs", "bounds": (1 - 1e-5, 1 + 1e-5)}  # 30 times what a sampler of the same precision differs by
     learner = {"lr": 0.003, "mismatch": close}
     rejected = {}
     for dtype in ("same", "bf16"):
         (tmp_path / dtype).mkdir()
         rl, few = {"steps": 1, "learner": learner}, {"final_tasks": 2, "final_samples": 1}
-        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, sft={"epochs": 3}, rl=rl, evaluation=few)
+        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, rl=rl, evaluation=few, **start)
         train(recipe)
         rejected[dtype] = rows(recipe, "metrics.jsonl")[-1]["mismatch/rejected_token_fraction"]
     assert rejected["same"] == 0 and rejected["bf16"] > 0.5
