@@ -47,6 +47,10 @@ class Timing(Config):
     samples: tuple[float, ...] = Field(
         (), description="seconds by events of every timed call on inputs of its own, in order; empty when modelled"
     )
+    clocks_mhz: tuple[float, ...] = Field(
+        (), description="the multiprocessors' clock in each timed block, by NVML; empty when modelled, or not readable"
+    )
+    slowed_by: tuple[str, ...] = Field((), description="what kept that clock down: 'power', 'temperature', ...")
 
 
 ALIKE_WITHIN = 1.10

@@ -6,8 +6,9 @@ from test_cuda_session import TRITON, runs_triton
 
 from corpus_grading import entry_named, objection, try_entry
 from corpus_grading import grade as grade_entry
+from drkernel.gym.judge import measured_timing
 from drkernel.gym.request import EvalSettings
-from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks
+from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, nvml, use_short_blocks
 
 
 @pytest.fixture
@@ -61,6 +62,61 @@ def test_each_timed_call_at_own_sizes_finds_the_state_as_it_was(card):
     terms = {**CARD_TERMS, "time_at": "own", "checked_bytes": 4096}
     verdict = grade_entry(entry_named("running_centre"), card, **terms)
     assert verdict.is_correct and verdict.checked_at.changed and not verdict.timed_at.changed, verdict.correctness
+
+
+BARE = {"co_judge": "off", "checks": 1, "knock_out": False, "other_calls": False}
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """``blocks(candidate, reference)``: MHz of the card in the pairs of blocks from the first that counts on, the last
+    for all that follow; returns the list of pairs that were measured."""
+    measured = []
+
+    def play(**clocks):
+        for side, figures in clocks.items():
+            original = getattr(measured_timing._Pairs, f"_{side}_block")
+
+            def block(pairs, number, original=original, figures=figures, side=side):
+                nvml().set_clock(figures[min(max(number, 0), len(figures) - 1)], 4)
+                if side == "candidate" and number >= 0:
+                    measured.append(number)
+                return original(pairs, number)
+
+            monkeypatch.setattr(measured_timing._Pairs, f"_{side}_block", block)
+        return measured
+
+    return play
+
+
+def test_clocks_of_the_card_are_in_the_verdict(card, blocks):
+    """Two pairs that differ are measured again, and nothing is left of them."""
+    measured = blocks(candidate=[1980, 1400, 1980, 2100, 1980], reference=[1965])
+    verdict = grade("softmax_plain", card, **BARE)
+    assert measured == [*range(6)] and not [one for one in verdict.findings if one.kind == "clocks_differ"]
+    assert verdict.timing.clocks_mhz == (1980.0,) * 4 and verdict.reference_timing.clocks_mhz == (1965.0,) * 4
+    assert verdict.timing.slowed_by == ("power",) and "clocks_differ" not in {one.check for one in verdict.not_checked}
+
+
+@pytest.mark.parametrize("mhz, said", [(1980, "divided by 1.20"), (1375, "the speedup stands")])
+def test_a_clock_that_never_agrees_gains_nothing(card, blocks, mhz, said):
+    measured = blocks(candidate=[mhz], reference=[1650])
+    verdict = grade("softmax_plain", card, **BARE)
+    (note,) = [one for one in verdict.findings if one.kind == "clocks_differ"]
+    assert len(measured) == 4 + measured_timing.MOST_REFUSED and verdict.is_correct and said in note.message
+    assert note.severity == "note" and (note.evidence["mhz"], note.evidence["reference_mhz"]) == (mhz, 1650)
+    by_times = verdict.reference_timing.seconds / verdict.timing.seconds
+    assert verdict.speedup.value == pytest.approx(by_times / max(1, mhz / 1650))
+    assert verdict.speedup.low <= verdict.speedup.value <= verdict.speedup.high
+
+
+@pytest.mark.parametrize("terms", [BARE, {}])
+def test_a_machine_without_nvml_says_that_no_clock_was_read(card, monkeypatch, terms):
+    monkeypatch.setattr("drkernel.gym.session.clocks.LIBRARY", "libnvidia-ml-that-is-not-here.so.1")
+    verdict = grade("softmax_plain", card, **terms)
+    (why,) = [one.why for one in verdict.not_checked if one.check == "clocks_differ"]
+    assert "cannot open shared object file" in why and verdict.is_correct and verdict.speedup is not None
+    assert verdict.timing.clocks_mhz == () and bool(verdict.co_judge) == (terms == {})
 
 
 def test_cheats_that_the_card_shows_need_no_co_judge(card):

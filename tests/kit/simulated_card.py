@@ -8,10 +8,16 @@ the simulated GPU has counted. ``card_factory(gym.factory)`` opens sessions on i
 In the zygote this is imported before torch, so torch is imported where it is used.
 """
 
+import atexit
+import ctypes
 import json
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +187,48 @@ class CardFactory:
         self.launcher.close()
 
 
+_NVML = """
+#include <string.h>
+static char card[128];
+static unsigned clock_mhz = 1980;
+static unsigned long long reasons;
+void set_clock(unsigned mhz, unsigned long long slowed_by) { clock_mhz = mhz; reasons = slowed_by; }
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **found) {
+    if (strncmp(uuid, "GPU-", 4)) return 2;
+    *found = strncpy(card, uuid, 127);
+    return 0;
+}
+int nvmlDeviceGetClockInfo(void *of, int which, unsigned *mhz) {
+    if (of != card || which != 1) return 2;
+    *mhz = clock_mhz;
+    return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *of, unsigned long long *bits) { *bits = reasons; return 0; }
+const char *nvmlErrorString(int code) { return code == 2 ? "Invalid Argument" : "Unknown Error"; }
+"""
+
+
+@cache
+def nvml() -> ctypes.CDLL:
+    """A library that stands for NVML, whose clock stands at 1980 MHz until ``set_clock(mhz, reasons)``."""
+    folder = Path(tempfile.mkdtemp(prefix="drkernel-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, library = folder / "nvml.c", folder / "libnvidia-ml.so.1"
+    source.write_text(_NVML)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return ctypes.CDLL(str(library))
+
+
 def use_short_blocks(patch: pytest.MonkeyPatch) -> None:
-    """Make the judge's blocks fit a card that this machine simulates, and the card one that it knows."""
+    """Make the judge's blocks fit a card that this machine simulates, and the card one that it knows, with a clock."""
     from drkernel.gym.judge import co_judge, measured_timing
+    from drkernel.gym.session import clocks
     from drkernel.sim.spec import get_spec
+
+    nvml().set_clock(1980, 0)
+    patch.setattr(clocks, "LIBRARY", nvml()._name)
+    patch.setattr(measured_timing, "SPIN_SECONDS", 0.0)
 
     patch.setattr(measured_timing, "FLUSH_BYTES", 1 << 12)
     patch.setattr(measured_timing, "BLOCK_SECONDS", 5e-3)

@@ -260,7 +260,7 @@ def _profile(settings: EvalSettings, factory: OpensSessions) -> str:
 
 def _lengths(settings: EvalSettings, factory: OpensSessions) -> str:
     """Kernels of lengths 1, 2 and 4 take times in proportion, by events and by the judge's clock."""
-    events, walls = [], []
+    events, walls, clocks = [], [], []
     with _timed(settings, factory, _CHAIN) as session:
         handle = session.put(torch.ones(32))
         session.call([handle, TURNS])
@@ -271,8 +271,10 @@ def _lengths(settings: EvalSettings, factory: OpensSessions) -> str:
             timed = session.time([[handle, length * TURNS]], order=order, flush_bytes=FLUSH)
             events.append(median(timed.device_seconds))
             walls.append((timed.wall_seconds - empty.wall_seconds) / len(order))
+            clocks += [reading.mhz for reading in timed.clocks]
+        told = f"{min(clocks)} to {max(clocks)} MHz" if clocks else f"clock not read: {session.no_clock}"
     pairs = zip(events, walls, strict=True)
-    said = "; ".join(f"{e * 1e6:.0f} us by events, {w * 1e6:.0f} us by the judge" for e, w in pairs)
+    said = "; ".join([*(f"{e * 1e6:.0f} us by events, {w * 1e6:.0f} us by the judge" for e, w in pairs), told])
     for times in (events, walls):
         first, second = times[1] - times[0], times[2] - times[1]
         if first <= 0 or abs(second / first / 2 - 1) > LINEAR:

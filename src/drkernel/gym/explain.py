@@ -195,6 +195,10 @@ EXPLANATIONS: dict[str, Explanation] = {
         "the judge's clock and the device's disagree on how long the calls took.",
         "Launch on the current stream, and leave CUDA events and synchronisation alone.",
     ),
+    "clocks_differ": Explanation(
+        "the GPU's clock was faster or slower for the candidate than for the reference (power, temperature).",
+        "Nothing in the candidate: let the GPU cool, or lock its clock (nvidia-smi --lock-gpu-clocks).",
+    ),
     "unsafe_no_checks": Explanation("the judge's checks were switched off.", "Do not trust this verdict."),
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from drkernel.gym.device import Device, gpu_name, parse_device
-from drkernel.gym.judge.measured_timing import FLOOR
+from drkernel.gym.judge.measured_timing import CLOCKS, FLOOR
 from drkernel.gym.languages import LANGUAGES, TRITON
 from drkernel.gym.request import EvalRequest
 from drkernel.sim.spec import get_spec, known_gpus, spec_called
@@ -87,7 +87,7 @@ def _together(verdict: Verdict, second: Verdict) -> Verdict:
     fields: dict[str, Any] = {
         "co_judge": second.device,
         "findings": (*verdict.findings, *added),
-        "not_checked": (*second.not_checked, *(one for one in verdict.not_checked if one.check == FLOOR)),
+        "not_checked": (*second.not_checked, *(one for one in verdict.not_checked if one.check in (CLOCKS, FLOOR))),
     }
     if not second.is_correct:
         fields |= {"status": second.status, "error": second.error}

@@ -8,9 +8,10 @@ is in its message; docs/gym.md describes the policy.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
-from drkernel.verdict import CandidateError, Finding
+from drkernel.verdict import CandidateError, Finding, Timing
 from ttir_executor.compiled import SimFinding
 
 MAX_DEVICE_FINDINGS = 8
@@ -379,6 +380,18 @@ def clock_disagreement(ratio: float) -> Finding:
         f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
         "escapes the events, or they are forged.",
         {"ratio": ratio},
+    )
+
+
+def clocks_differ(mine: Timing, theirs: Timing, gain: float, refused: int) -> Finding:
+    """The GPU's clock was not the same for candidate and reference, however often they were measured."""
+    ours, other = (median(timing.clocks_mhz) for timing in (mine, theirs))
+    done = f"the speedup is divided by {gain:.2f}" if gain > 1 else "the speedup stands, which it lowers"
+    return _note(
+        "clocks_differ",
+        f"The GPU ran at {ours:.0f} MHz for the candidate and at {other:.0f} for the reference, also when {refused} "
+        f"pairs of blocks were measured again: {done}. Lock the clock (nvidia-smi --lock-gpu-clocks).",
+        {"mhz": ours, "reference_mhz": other, "slowed_by": sorted({*mine.slowed_by, *theirs.slowed_by})},
     )
 
 

@@ -201,6 +201,8 @@ class Trial:
         self.comparison: ExactCheck | None = None
         """with the reference, exactly, once it was needed"""
         self.contribution = Contribution()
+        self.unmeasured: list[NotChecked] = []
+        """what of its time was not checked"""
         self.facts = Facts()
         if request.settings.unsafe_no_checks:
             self.findings.append(show.unsafe_no_checks())
@@ -247,8 +249,10 @@ class Trial:
             finally:
                 # only now is the candidate's language known
                 self.facts.not_checked = (
-                    *unchecked(self.session.device, self.session.observes), *without_floor(self.settings)
-                )  # fmt: skip
+                    *unchecked(self.session.device, self.session.observes),
+                    *without_floor(self.settings),
+                    *self.unmeasured,
+                )
                 self.facts.coverage_source = self.session.observes.get("launches")
                 self.facts.sandbox = self.session.report()
                 self.facts.stdout = said + self.session.stdout()
@@ -462,6 +466,7 @@ class Trial:
                 return
             self.facts.take(measured)
             self.findings += measured.findings
+            self.unmeasured = measured.not_checked
         elif not self._time_at_own_sizes(side):
             heard = device_records(calls[1:] or calls)  # tuning reads times, once
             records = device_records(timed_calls(calls))

@@ -8,6 +8,9 @@ each block decides where it says more, minus the cost of an empty block, which r
 candidate cannot make it longer. Blocks are long enough for that clock. Where there is no room for so many inputs, calls
 have those of earlier ones; they do not count as samples.
 
+A pair of blocks whose clocks differ, by NVML, is measured again, a few times; where they never agree the speedup counts
+as though all of the candidate's time hung on the clock.
+
 Where a task's own sizes are not those that were checked, both sides are timed there in sessions of their own. Inputs of
 such a size are drawn once; on the card each call finds their elements moved on by a secret share of the length. The
 reference's runner, in which nothing of the candidate runs, answers the same call, and elements at secret places are
@@ -16,8 +19,10 @@ compared at the declared precision: how precise the candidate is, the checked ca
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,6 +40,7 @@ from drkernel.gym.judge.memory import default_budget, is_no_room, shown
 from drkernel.gym.judge.modelled_timing import bytes_among, forms_of
 from drkernel.gym.judge.own_sizes import Untimed
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.clocks import ClockReading
 from drkernel.gym.session.protocol import OpensSessions, Output, SessionError, TimedCalls, TimedSession
 from drkernel.sim.spec import spec_called
 from drkernel.sim.wire.frames import same_bytes
@@ -67,6 +73,8 @@ class Block:
     """places of the calls whose inputs an earlier call of the block had: a result might be remembered"""
     floor: float = 0.0
     """device seconds between two events with nothing between them"""
+    clocks: tuple[ClockReading, ...] = ()
+    """the GPU's around the block, where they can be read"""
 
     @property
     def samples(self) -> tuple[float, ...]:
@@ -78,6 +86,11 @@ class Block:
     def share(self) -> float:
         """One call's share of the judge's time."""
         return self.wall_seconds / len(self.device_seconds)
+
+    @property
+    def mhz(self) -> float:
+        """The GPU's clock; 0 where it could not be read before and after."""
+        return sum(reading.mhz for reading in self.clocks) / 2 if len(self.clocks) == 2 else 0.0
 
 
 def median_seconds(blocks: Sequence[Block], *, by_clock: bool = True) -> float:
@@ -165,6 +178,18 @@ def clocks_disagree(blocks: Sequence[Block], noise: float = 0.0) -> float | None
     return shown if shown > CLOCK_SLACK else None
 
 
+def clock_gain(reference: Sequence[Block], candidate: Sequence[Block]) -> float | None:
+    """How many times faster the GPU's clock was in the candidate's blocks; None where it could not be read in one."""
+    pairs = [(ours.mhz, theirs.mhz) for theirs, ours in zip(reference, candidate, strict=True)]
+    return float(np.median([ours / theirs for ours, theirs in pairs])) if all(map(all, pairs)) else None
+
+
+CLOCKS_APART, MOST_REFUSED = 0.03, 6
+"""share by which the clocks of two blocks side by side may differ (a step is 15 MHz, 1% at the most), and pairs that
+are measured again for it"""
+CLOCKS = "clocks_differ"
+SPIN_SECONDS = 0.02
+"""for which the GPU flushes its caches before a block: while the judge compares, its clock goes down"""
 BLOCK_SECONDS = 0.05
 """that a block of calls takes at least: against it the host's hiccups and the judge's messages are small"""
 BLOCK_CALLS, MOST_CALLS, FEWEST_BLOCKS = 5, 2000, 4
@@ -206,6 +231,7 @@ class Measured:
     reference_timing: Timing
     speedup: Speedup
     findings: list[Finding] = field(default_factory=list)
+    not_checked: list[NotChecked] = field(default_factory=list)
 
 
 class LargeInputs:
@@ -282,8 +308,9 @@ def measure_at_own_sizes(
 
 
 def _measured(pairs: _Pairs, settings: EvalSettings, launched: set[str]) -> Measured:
-    for number in range(-WARM_UP_BLOCKS, max(FEWEST_BLOCKS, -(-settings.trials // BLOCK_CALLS))):
-        pairs.measure(number)
+    numbers, wanted = itertools.count(-WARM_UP_BLOCKS), max(FEWEST_BLOCKS, -(-settings.trials // BLOCK_CALLS))
+    while len(pairs.ours) < wanted:
+        pairs.measure(next(numbers))
     pairs.subtract_empty()
     with _reference_at_work():
         theirs = pairs.reference.profile(pairs.profiled(pairs.reference), calls=PROFILED_CALLS)
@@ -347,9 +374,12 @@ class _Pairs:
         self.theirs: list[Block] = []
         self._empty: list[float] = []
         """seconds of the blocks without calls"""
+        self.refused = 0
+        """pairs whose clocks differed"""
 
     def measure(self, number: int) -> None:
-        """Measure a pair; by one of a negative number, a warm-up, only how many calls a block needs is known."""
+        """Measure a pair; of one whose clocks differ nothing is kept, and by one of a negative number, a warm-up, only
+        how many calls a block needs is known."""
         # which of the two goes first alternates, so that neither always finds the GPU warm
         if number % 2:
             theirs, empty = self._reference_block(number)
@@ -362,9 +392,14 @@ class _Pairs:
             shortest = min(ours.wall_seconds, theirs.wall_seconds) / self._calls
             self._calls = min(MOST_CALLS, max(BLOCK_CALLS, math.ceil(BLOCK_SECONDS / shortest)))
             return
+        pair = [Block(c.device_seconds, c.wall_seconds, self._repeated, floor, c.clocks) for c in (ours, theirs)]
+        gain = clock_gain(pair[1:], pair[:1])
+        if gain is not None and abs(gain - 1) > CLOCKS_APART and self.refused < MOST_REFUSED:
+            self.refused += 1
+            return
         self._empty.append(empty.wall_seconds)
-        for blocks, calls in ((self.ours, ours), (self.theirs, theirs)):
-            blocks.append(Block(calls.device_seconds, calls.wall_seconds, self._repeated, floor))
+        for blocks, block in zip((self.ours, self.theirs), pair, strict=True):
+            blocks.append(block)
 
     def subtract_empty(self) -> None:
         """Leave the calls' part of the blocks' host time: of the blocks without calls, a busy host makes some long."""
@@ -405,7 +440,7 @@ class _Pairs:
         return timed
 
     def _timed(self, session: TimedSession, work: _Work, keep: int | None = None, *, dry: bool = False) -> TimedCalls:
-        """A block; one dry call before it has the GPU change to this process, which is nobody's time."""
+        """A block; dry calls before it have the GPU change to this process, and raise its clock, in nobody's time."""
 
         def timed(calls: int, keep: int | None, dry: bool) -> TimedCalls:
             return session.time(
@@ -413,7 +448,9 @@ class _Pairs:
                 moves=work.moves[:calls], moved=self.moved, sample=work.sample,
             )  # fmt: skip
 
-        timed(1, None, True)
+        until = time.perf_counter() + SPIN_SECONDS
+        while timed(1, None, True) and time.perf_counter() < until:
+            pass
         return timed(len(work.order), keep, dry)
 
     def _compared(self, kept: Sequence[Output], work: _Work, keep: int) -> Correctness:
@@ -519,6 +556,7 @@ def _conclude(pairs: _Pairs, profile: Profile, reference_profile: Profile, setti
         reference_timing=_timing(name, reference_seconds, theirs),
         speedup=speedup_interval(theirs, ours, seed=pairs.side.seeds("bootstrap") % 2**32),
     )
+    _weigh_clocks(found, pairs)
     disagreement = clocks_disagree(ours, clock_noise(theirs))
     if disagreement is not None:
         found.findings.append(show.clock_disagreement(disagreement))
@@ -528,6 +566,18 @@ def _conclude(pairs: _Pairs, profile: Profile, reference_profile: Profile, setti
         if seconds < FLOOR_SLACK * floor <= reference_seconds:
             found.findings.append(show.below_roofline(seconds, floor))
     return found
+
+
+def _weigh_clocks(found: Measured, pairs: _Pairs) -> None:
+    """Take from the speedup what a faster clock may have given it."""
+    gain = clock_gain(pairs.theirs, pairs.ours)
+    if gain is None:
+        why = pairs.candidate.no_clock or pairs.reference.no_clock or "no clock was told"
+        found.not_checked.append(NotChecked(check=CLOCKS, why=why))
+    elif abs(gain - 1) > CLOCKS_APART:
+        found.findings.append(show.clocks_differ(found.timing, found.reference_timing, gain, pairs.refused))
+        ends = {name: getattr(found.speedup, name) / max(1.0, gain) for name in ("value", "low", "high")}
+        found.speedup = found.speedup.model_copy(update=ends)
 
 
 def without_floor(settings: EvalSettings) -> list[NotChecked]:
@@ -540,7 +590,9 @@ def without_floor(settings: EvalSettings) -> list[NotChecked]:
 
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
     samples = tuple(sample for block in blocks for sample in block.samples)
-    return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
+    slowed = tuple(sorted({why for block in blocks for reading in block.clocks for why in reading.slowed_by}))
+    clocks = tuple(block.mhz for block in blocks if block.mhz)
+    return Timing(kind="measured", device=name, seconds=seconds, samples=samples, clocks_mhz=clocks, slowed_by=slowed)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -29,6 +29,7 @@ from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.processes import signal_tree
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
+from drkernel.gym.session.clocks import CardClock, ClockReading, NoClock
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
@@ -159,6 +160,8 @@ class CudaSession(JobSession):
         self._handles: set[int] = set()
         self._source = ""
         self._language = TRITON
+        self._clock: CardClock | None = None
+        self.no_clock: str | None = None
         super().__init__(launcher, settings, job)
 
     @contextmanager
@@ -326,9 +329,11 @@ class CudaSession(JobSession):
             "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry,
             "moves": list(moves), "moved": list(moved), "starts_from": list(self.starts_from),
         }  # fmt: skip
+        clocks = self._clock_now()
         start = time.perf_counter()
         answer = self._ask(header, payload)
         wall = time.perf_counter() - start
+        clocks += self._clock_now()
 
         def read() -> TimedCalls:
             events = tuple(float(seconds) for seconds in answer["events"])
@@ -336,10 +341,19 @@ class CudaSession(JobSession):
                 raise ValueError("a time for each call is expected")
             if not dry and min(events, default=1.0) <= 0:
                 raise ValueError("a call took no time")
-            return TimedCalls(events, wall, [])
+            return TimedCalls(events, wall, [], clocks)
 
         timed = self._checked(read)
         return timed if keep is None else replace(timed, kept=self._kept(sample))
+
+    def _clock_now(self) -> tuple[ClockReading, ...]:
+        """What the GPU's clock says; nothing where it cannot be read, and then :attr:`no_clock` says why."""
+        try:
+            self._clock = self._clock or CardClock(self.device)
+            return (self._clock.read(),)
+        except NoClock as error:
+            self.no_clock = str(error)
+            return ()
 
     def _kept(self, sample: int | None) -> list[Output]:
         """The outputs that the last timed block kept."""

@@ -14,6 +14,7 @@ import torch
 
 from drkernel.gym.device import Device, Observable
 from drkernel.gym.request import EvalSettings
+from drkernel.gym.session.clocks import ClockReading
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form
@@ -158,6 +159,8 @@ class TimedCalls:
     """the whole block by the judge's clock, flushes included, the sending of outputs not"""
     kept: list[Output]
     """outputs of the requested call"""
+    clocks: tuple[ClockReading, ...] = ()
+    """the GPU's before and after the block; none where it cannot be read"""
 
 
 @dataclass(frozen=True)
@@ -288,6 +291,9 @@ class RecordedSession(Session, Protocol):
 @runtime_checkable
 class TimedSession(Session, Protocol):
     """A session on a device whose times can be measured."""
+
+    no_clock: str | None
+    """why the GPU's clock could not be read; None where it was, or nothing was timed yet"""
 
     def time(
         self,
