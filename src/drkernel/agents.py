@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError
 from drkernel import __version__
 from drkernel.base.files import Recent
 from drkernel.config import Config
-from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
 from drkernel.gym.feedback import feedback, shorten
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings, Pool
@@ -108,7 +107,7 @@ class Toolbox:
         Raises :class:`ToolError` for an unknown GPU, or when the budget is spent.
         """
         try:
-            name = card_of(gpu).name
+            name = get_spec(gpu.removeprefix("sim:")).name
         except ValueError as error:
             raise ToolError(str(error)) from None
         source = self._text(script, "script")

@@ -82,7 +82,7 @@ def test_a_write_behind_an_allocation_shows_and_a_read_there_is_nan(session, beh
     session.load(WRITES_BEHIND, [], {}, seed=0)
     result = session.call([torch.ones(1000), behind])
     assert result.record.overrun == (behind < 2) and result.outputs[1].value > 0
-    assert bool(result.outputs[2].value) == (behind != 0) and result.mutated == []
+    assert bool(result.outputs[2].value) == (behind != 0) and result.record.mutated == []
     session.release([result.outputs[0].handle, *result.arguments])
     assert session.call([torch.ones(1000), 2]).record.overrun == 0
 

@@ -55,13 +55,12 @@ def either(request, open_on):
 def test_state_goes_over_by_name_and_outputs_come_back(either):
     loaded = either.load(LINEAR, [4], {"bias": False}, seed=1)
     assert {n: p.shape for n, p in loaded.parameters.items()} == {"linear.weight": (4, 4), "calls": ()}
-    assert either.parameters() == loaded.parameters
     weight, x = torch.randn(4, 4), torch.randn(3, 4)
     either.load_state({"linear.weight": weight})
     result = either.call([either.put(x), 2.0])
     assert torch.allclose(result.outputs[0].value, x @ weight.T * 2, atol=1e-6)
     assert torch.allclose(result.outputs[1].value, x.sum())
-    assert torch.equal(either.read(result.outputs[0].handle), result.outputs[0].value) and result.mutated == []
+    assert torch.equal(either.read(result.outputs[0].handle), result.outputs[0].value) and result.record.mutated == []
     assert [o.shape for o in result.outputs] == [(3, 4), (), ()]
     assert result.outputs[2].dtype == torch.int64 and result.outputs[0].device in ("cuda:0", either.device.name)
     assert result.record.operators["aten.sum"] == 1
@@ -170,12 +169,12 @@ class ModelNew:
     result = either.call([(one, two), {"x": three, "granted": None}, 5])
     assert result.outputs[0].value.tolist() == [4, 4] and result.outputs[1].value == 5
     (_, second), _, _ = result.arguments
-    assert result.mutated == [second]
+    assert result.record.mutated == [second]
     assert either.read(second).tolist() == [7, 7] and two.tolist() == [2, 2]
     again = either.call(result.arguments)
-    assert again.arguments == result.arguments and again.mutated == [second]
+    assert again.arguments == result.arguments and again.record.mutated == [second]
     either.write(second, two)
-    assert either.call([(one, one), {"x": three}, Plain(0)]).mutated == []
+    assert either.call([(one, one), {"x": three}, Plain(0)]).record.mutated == []
 
 
 def test_interference_is_for_one_call_and_poison_stays(session):
@@ -324,7 +323,7 @@ def test_the_deadline_counts_waiting_on_the_candidate_only(gym):
             session.call([])
         assert caught.value.kind == "timeout"
         with pytest.raises(SessionError):  # it stays over
-            session.parameters()
+            session.set_mode(True)
 
 
 def test_output_is_kept_up_to_its_limit(gym):

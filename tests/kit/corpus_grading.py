@@ -38,7 +38,7 @@ import yaml
 from corpus_sources import module, read_written, with_imports
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
-from drkernel.gym.session.protocol import OpensSessions
+from drkernel.gym.session.base import OpensSessions
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 from places import TESTS

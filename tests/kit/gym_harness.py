@@ -9,8 +9,9 @@ import torch
 from corpus_grading import task_named
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.base import OpensSessions
 from drkernel.gym.session.factory import SessionFactory
-from drkernel.gym.session.protocol import OpensSessions, SessionError
+from drkernel.gym.session.protocol import SessionError
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 from waiting import until

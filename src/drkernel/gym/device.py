@@ -102,14 +102,6 @@ def _device(name: str, spec: GPUSpec | None) -> Device:
     )
 
 
-def card_of(name: str) -> GPUSpec:
-    """Return the figures of a simulated GPU, named as a device ('sim:h200') or by itself ('h200').
-
-    Raises ``ValueError``, which lists the known ones, for any other name.
-    """
-    return get_spec(name.removeprefix("sim:"))
-
-
 def kinds_here() -> list[str]:
     """Return the kinds of device that this machine has, without starting CUDA."""
     return ["sim", "cuda"] if glob.glob("/dev/nvidia[0-9]*") else ["sim"]

@@ -30,7 +30,8 @@ from drkernel.config import Config
 from drkernel.gym.judge.co_judge import nearest_card
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.protocol import OpensSessions, TimedSession
+from drkernel.gym.session.base import OpensSessions
+from drkernel.gym.session.cuda import CudaSession
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 from drkernel.view import size
@@ -283,9 +284,9 @@ def _lengths(settings: EvalSettings, factory: OpensSessions) -> str:
 
 
 @contextmanager
-def _timed(settings: EvalSettings, factory: OpensSessions, source: str) -> Iterator[TimedSession]:
+def _timed(settings: EvalSettings, factory: OpensSessions, source: str) -> Iterator[CudaSession]:
     with factory.open(settings) as session:
-        assert isinstance(session, TimedSession), "a real GPU"
+        assert isinstance(session, CudaSession), "a real GPU"
         session.load(source, [], {}, seed=0)
         yield session
 

@@ -101,8 +101,8 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Let loop bounds, branches and addresses follow from sizes, program ids and whole-number inputs.",
     ),
     "mutated_input": Explanation("an input tensor was changed by the call.", "Write to tensors from torch.empty_like."),
-    "aliased_output": Explanation("an output shares memory with an input or another.", "Return tensors of their own."),
-    "shared_output": Explanation("two calls returned the same memory.", "Allocate the outputs in each call."),
+    "aliased_output": Explanation("two calls returned the same memory.", "Allocate the outputs in each call."),
+    "shared_output": Explanation("an output shares memory with an input or another.", "Return tensors of their own."),
     "host_result": Explanation("an output is not on the inputs' device.", "Return device tensors, without .cpu()."),
     "wrapped_output": Explanation("an output only behaves like a tensor.", "Return plain torch.Tensor objects."),
     "constant_input": Explanation(

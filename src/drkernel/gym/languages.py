@@ -62,9 +62,9 @@ class Language:
     """dotted names; a reference to one of them, or to anything below it, indicates the language"""
     rule: str
     """the rule of the prompt that says what the computation must be written in"""
-    simulated: bool
+    simulated: bool = False
     """whether a simulated GPU executes it"""
-    told_by: Literal["hook", "trace"]
+    told_by: Literal["hook", "trace"] = "trace"
     """how launches are observed on a real GPU: Triton's launch function is hooked, or a profiler's trace is read"""
     precision_rule: str = ""
     """what the prompt adds about keeping the declared precision"""
@@ -72,7 +72,7 @@ class Language:
     """Python packages that a real GPU's runner needs"""
     programs: tuple[str, ...] = ()
     """executables that it needs"""
-    compile_s: float = 0.0
+    compile_s: float = 60.0
     """seconds added to a candidate's deadline for a slow compiler"""
     own: Callable[[str, Sequence[TracedKernel]], list[TracedKernel]] = not_of_a_library
     """(source, kernels of a trace) -> those that the source defines"""
@@ -149,8 +149,6 @@ CUDA = Language(
     ),
     rule="The computation runs in CUDA C++ kernels of your own (`__global__`), compiled by "
     "`torch.utils.cpp_extension.load_inline`.",
-    simulated=False,
-    told_by="trace",
     programs=("nvcc", "ninja"),
     compile_s=120.0,
     own=own_kernels,
@@ -167,6 +165,7 @@ TRITON = Language(
     precision_rule='For fp32, `tl.dot` needs `input_precision="ieee"`.',
     simulated=True,
     told_by="hook",
+    compile_s=0.0,
 )
 FOREIGN: tuple[Language, ...] = (
     CUDA,
@@ -175,39 +174,27 @@ FOREIGN: tuple[Language, ...] = (
         title="CuTe DSL",
         roots=("cutlass",),
         rule="The computation runs in CuTe DSL kernels of your own (`@cute.kernel`).",
-        simulated=False,
-        told_by="trace",
         modules=("cutlass",),
-        compile_s=60.0,
     ),
     Language(
         name="tilelang",
         title="TileLang",
         roots=("tilelang",),
         rule="The computation runs in TileLang kernels of your own (`@tilelang.jit`).",
-        simulated=False,
-        told_by="trace",
         modules=("tilelang",),
-        compile_s=60.0,
     ),
     Language(
         name="helion",
         title="Helion",
         roots=("helion",),
         rule="The computation runs in Helion kernels of your own (`@helion.kernel`).",
-        simulated=False,
-        told_by="trace",
         modules=("helion",),
-        compile_s=60.0,
     ),
     Language(
         name="gluon",
         title="Gluon",
         roots=("triton.experimental.gluon",),
         rule="The computation runs in Gluon kernels of your own (`@gluon.jit`).",
-        simulated=False,
-        told_by="trace",
-        compile_s=60.0,
     ),
 )
 """those of real GPUs only; but for CUDA a profiler's trace shows what was launched"""

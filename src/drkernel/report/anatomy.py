@@ -14,9 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.device import card_of
 from drkernel.report.render import Axes, coloured, dot, frame, legend, svg
-from drkernel.sim.spec import GPUSpec
+from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import LaunchDetail, Profile, SourceLine
 from drkernel.view import duration, facts, percent, place
 
@@ -81,7 +80,7 @@ def roofline_plot(profile: Profile, reference: Profile | None = None) -> Markup:
     """A point for each row that computes and moves something, those of ``reference`` hollow; empty where the card is
     unknown or there are none."""
     try:
-        spec = card_of(profile.device)
+        spec = get_spec(profile.device.removeprefix("sim:"))
     except ValueError:
         return Markup()
     points = [

@@ -2,11 +2,14 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+import recording_driver
 from drkernel.cli import main
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Verdict
@@ -15,14 +18,35 @@ from places import EXAMPLES
 SOFTMAX = [str(EXAMPLES / "softmax" / "reference.py"), str(EXAMPLES / "softmax" / "candidate.py")]
 
 
-def drkernel(*args: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "drkernel", *args], capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """``drkernel eval --json`` started cold, and the driver's functions that a process of it called."""
+    folder = tmp_path_factory.mktemp("driver")
+    log = recording_driver.record(folder)
+    for place in (folder, *folder.parents[:3]):  # a sandboxed process is another user
+        place.chmod(place.stat().st_mode | 0o055)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+    def python(*args: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, *args]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+    done = python("-m", "drkernel", "eval", *SOFTMAX, "--json")
+    return SimpleNamespace(done=done, python=python, calls=lambda: recording_driver.calls(log))
 
 
-def test_json_is_a_verdict_and_nothing_else():
-    done = drkernel("eval", *SOFTMAX, "--json")
-    verdict = Verdict.model_validate_json(done.stdout)
-    assert done.returncode == 0 and verdict.is_correct and verdict.task_id == "softmax"
+def test_json_is_a_verdict_and_nothing_else(graded):
+    verdict = Verdict.model_validate_json(graded.done.stdout)
+    assert graded.done.returncode == 0 and verdict.is_correct and verdict.task_id == "softmax"
+
+
+def test_grading_on_a_simulated_gpu_calls_no_driver(graded):
+    """Neither command nor zygote, judge, device or runner: whoever forks after that has no CUDA, and a card that only
+    stands there is not woken. With a build of torch for CUDA this sees torch's own calls, too."""
+    assert graded.done.returncode == 0 and graded.calls() == []
+    asks = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2()"
+    assert graded.python("-c", asks).returncode == 0
+    assert [call.split()[1] for call in graded.calls()] == ["cuInit", "nvmlInit_v2"], "the libraries do record"
 
 
 def test_a_cheat_from_standard_input_exits_with_three_and_says_why(tmp_path, capsys, monkeypatch):
@@ -81,7 +105,8 @@ def test_wrong_usage_exits_with_two_and_one_line(arguments, message, capsys):
 
 @pytest.mark.slow
 def test_doctor_grades_a_kernel():
-    done = drkernel("doctor", "--json")
+    command = [sys.executable, "-m", "drkernel", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     checks = {check["name"]: check for check in json.loads(done.stdout)}
     assert done.returncode == 0 and checks["grading"]["level"] == "ok" and "correct" in checks["grading"]["detail"]
     assert "active" in {check["detail"] for check in checks.values()}

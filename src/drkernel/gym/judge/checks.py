@@ -37,7 +37,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_value
-from drkernel.gym.session.protocol import CallResult, Output, Plain, Session, SessionError
+from drkernel.gym.session.base import JobSession
+from drkernel.gym.session.protocol import CallResult, Output, Plain, SessionError
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
@@ -166,7 +167,7 @@ class Checker:
     """Runs checked calls until one fails."""
 
     side: ExpectedSide
-    session: Session
+    session: JobSession
     calls: list[Checked] = field(default_factory=list)
     began: int = 0
     """index of the first call of this session"""
@@ -183,7 +184,7 @@ class Checker:
         """The correctness of all calls so far, merged."""
         return merge([call.correctness for call in self.calls])
 
-    def resume(self, session: Session) -> None:
+    def resume(self, session: JobSession) -> None:
         """Continue in another session, which knows nothing of the calls so far."""
         self.session, self.began = session, len(self.calls)
 
@@ -317,7 +318,7 @@ class Checker:
 
     def wrong_arguments(self, oracle: Oracle, result: CallResult) -> Iterator[tuple[int, str | None]]:
         """Arguments that are neither unchanged nor changed as the reference changes them, and how those should be."""
-        mutated = set(result.mutated)
+        mutated = set(result.record.mutated)
         for place, argument in enumerate(result.arguments):
             expected = oracle.mutated.get(place)
             if expected is None:
@@ -431,7 +432,7 @@ MAX_ROUNDING_ERROR = 0.03
 
 
 def arguments_of(inputs: list[Any]) -> list[Any]:
-    """``inputs`` as :meth:`Session.call` takes them: each tensor becomes a new one on the device."""
+    """``inputs`` as :meth:`JobSession.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
 
 
@@ -462,7 +463,7 @@ SEED = 42
 TOLERANCE = 1e-2
 
 
-def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Correctness, CallResult]:
+def naive_check(side: ExpectedSide, session: JobSession, calls: int) -> tuple[Correctness, CallResult]:
     """Compare ``calls`` calls on one fixed set of inputs; return the result and the last call's answer."""
     inputs = side.reference.draw_inputs(SEED)
     expected = side.instance.run(inputs)

@@ -7,11 +7,11 @@ import atexit
 import json
 import os
 import select
-import shutil
 import signal
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, BinaryIO
@@ -175,12 +175,9 @@ def _answer(request: dict[str, Any], spec: GPUSpec) -> dict[str, Any]:
     return {"profile": profile.model_dump(mode="json")}
 
 
-class _folder:
+@contextmanager
+def _folder() -> Iterator[None]:
     """A directory of its own for the compilers' files."""
-
-    def __enter__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="drkernel-compile-")
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = self.path
-
-    def __exit__(self, *error: Any) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="drkernel-compile-", ignore_cleanup_errors=True) as path:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = path
+        yield

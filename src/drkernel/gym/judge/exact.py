@@ -32,15 +32,9 @@ from drkernel.gym.judge.other_calls import wrong_answer
 from drkernel.gym.judge.own_sizes import facts_of, placed_weights, places_of, work_at
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.protocol import (
-    BEFORE_AN_ANSWER,
-    CallResult,
-    Choice,
-    OpensSessions,
-    Output,
-    RecordedSession,
-    SessionError,
-)
+from drkernel.gym.session.base import OpensSessions
+from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, CallResult, Choice, Output, SessionError
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord
@@ -241,7 +235,7 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
     """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
     things."""
     with factory.open(request.settings) as session:
-        assert isinstance(session, RecordedSession)
+        assert isinstance(session, SimulatedSession)
         session.record()
         if (places := placed_weights(session, request, at, timed.choices)) is None:
             raise TaskError("weights do not fit")
@@ -277,7 +271,7 @@ def _bound(at: ExpectedSide, changed: Sequence[int]) -> BoundCall:
     )
 
 
-def _facts(session: RecordedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
+def _facts(session: SimulatedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
     record = result.record.device
     return None if record is None else seen(record, {**places_of(session, result.arguments), **weights})
 

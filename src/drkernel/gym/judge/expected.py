@@ -28,7 +28,8 @@ from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_proble
 from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
-    from drkernel.gym.session.protocol import ParameterSpec, Session
+    from drkernel.gym.session.base import JobSession
+    from drkernel.gym.session.protocol import ParameterSpec
 
 
 class Seeds:
@@ -121,7 +122,7 @@ class ExpectedSide:
         """The reference with other weights."""
         return self.problem.instance(self.seeds("reweight"))
 
-    def hand_over(self, session: Session, instance: Instance | None = None) -> None:
+    def hand_over(self, session: JobSession, instance: Instance | None = None) -> None:
         """Pass the weights on, or those of another ``instance``; what a call changes is put back before every call."""
         state = (instance or self.instance).state_dict()
         given = {theirs: state[mine] for theirs, mine in self.pairs.items()}

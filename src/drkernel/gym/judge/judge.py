@@ -61,8 +61,11 @@ from drkernel.gym.judge.own_sizes import (
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
+from drkernel.gym.session.base import JobSession, OpensSessions
+from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.factory import DeviceMissing
-from drkernel.gym.session.protocol import Observed, OpensSessions, RecordedSession, Session, SessionError, TimedSession
+from drkernel.gym.session.protocol import Observed, SessionError
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.task import TaskError
 from drkernel.tasks.correctness import same_answer
@@ -228,10 +231,10 @@ class Trial:
 
     # ---- the flow
 
-    def run(self, side: ExpectedSide, session: Session) -> None:
+    def run(self, side: ExpectedSide, session: JobSession) -> None:
         """Run everything that needs the session."""
         with ExitStack() as sessions:
-            self.session: Session = session
+            self.session: JobSession = session
             said = ""
 
             def reopen() -> None:
@@ -328,7 +331,7 @@ class Trial:
 
     def _exactly(self, side: ExpectedSide, checker: Checker) -> ExactCheck | None:
         """The comparison without a tolerance, made once; None where that is off or impossible."""
-        possible = isinstance(checker.session, RecordedSession) and not checker.session.over
+        possible = isinstance(checker.session, SimulatedSession) and not checker.session.over
         if self.comparison is None and self.settings.exact and possible:
             with self.phase("exact"):
                 self.comparison = ExactCheck(self.request, side, checker, self.weights, self.factory)
@@ -438,13 +441,13 @@ class Trial:
             self.findings.append(finding)
             self.facts.withhold()
 
-    def _judge_naively(self, side: ExpectedSide, session: Session) -> None:
+    def _judge_naively(self, side: ExpectedSide, session: JobSession) -> None:
         """The research mode: judge as a harness without any defence would."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
             self.facts.correctness, last = naive_check(side, session, self.settings.checks)
         with self.phase("timing"):
-            if isinstance(session, TimedSession):
+            if isinstance(session, CudaSession):
                 with suppress(WrongWhenTimed):  # a naive harness does not look
                     measured = measure(side, session, self.factory, self.settings, names_of([last.record]))
                     self.facts.take(measured)
@@ -453,9 +456,9 @@ class Trial:
                 eager = self._reference_profile(side, inputs)
                 self._time([record.profile], eager, [record], side.reference.source, side.conv_tf32)
 
-    def _take_time(self, side: ExpectedSide, session: Session, calls: list[Checked]) -> None:
+    def _take_time(self, side: ExpectedSide, session: JobSession, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
-        if isinstance(session, TimedSession):
+        if isinstance(session, CudaSession):
             launched = names_of([call.result.record for call in calls])
             try:
                 at_own = self._measured_at_own_sizes(side, launched)

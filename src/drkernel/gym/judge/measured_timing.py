@@ -40,8 +40,10 @@ from drkernel.gym.judge.memory import default_budget, is_no_room, shown
 from drkernel.gym.judge.modelled_timing import bytes_among, forms_of
 from drkernel.gym.judge.own_sizes import Untimed
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.base import OpensSessions
 from drkernel.gym.session.clocks import ClockReading
-from drkernel.gym.session.protocol import OpensSessions, Output, SessionError, TimedCalls, TimedSession
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.protocol import Output, SessionError, TimedCalls
 from drkernel.sim.spec import spec_called
 from drkernel.sim.wire.frames import same_bytes
 from drkernel.task import TaskError
@@ -270,7 +272,7 @@ def _may_be_moved(side: ExpectedSide) -> list[int]:
 
 
 def measure(
-    side: ExpectedSide, candidate: TimedSession, factory: OpensSessions, settings: EvalSettings, launched: set[str]
+    side: ExpectedSide, candidate: CudaSession, factory: OpensSessions, settings: EvalSettings, launched: set[str]
 ) -> Measured:
     """Time the (already checked) candidate against the reference; ``launched`` are the names of its own kernels.
 
@@ -278,7 +280,7 @@ def measure(
     and :class:`TaskError` when the reference does.
     """
     with factory.open(settings) as reference:
-        assert isinstance(reference, TimedSession), "a device whose times are measured"
+        assert isinstance(reference, CudaSession), "a device whose times are measured"
         given = side.instance
         with _reference_at_work():
             _load_reference(side, reference, settings.baseline, side.reference, given.init_args, given.init_kwargs)
@@ -295,7 +297,7 @@ def measure_at_own_sizes(
     """
     settings, given = request.settings, LargeInputs(side, source, default_budget())
     with factory.open(settings) as reference, factory.open(settings) as candidate:
-        assert isinstance(reference, TimedSession) and isinstance(candidate, TimedSession), "times are measured here"
+        assert isinstance(reference, CudaSession) and isinstance(candidate, CudaSession), "times are measured here"
         terms = given.init_args, given.init_kwargs
         with _reference_at_work():
             _load_reference(side, reference, settings.baseline, given.reference, *terms)
@@ -319,7 +321,7 @@ def _measured(pairs: _Pairs, settings: EvalSettings, launched: set[str]) -> Meas
 
 
 def _load_reference(
-    side: ExpectedSide, session: TimedSession, baseline: str, of: Reference, args: list[Any], kwargs: dict[str, Any]
+    side: ExpectedSide, session: CudaSession, baseline: str, of: Reference, args: list[Any], kwargs: dict[str, Any]
 ) -> None:
     """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
     session.load(of.source + WRAPPERS[baseline], args, kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32)
@@ -366,7 +368,7 @@ class _Pairs:
     moved: Sequence[int] = ()
     """places of the tensors among a call's arguments that may be moved on"""
 
-    def __init__(self, side: ExpectedSide, candidate: TimedSession, reference: TimedSession):
+    def __init__(self, side: ExpectedSide, candidate: CudaSession, reference: CudaSession):
         self.side, self.candidate, self.reference = side, candidate, reference
         self._calls = BLOCK_CALLS
         self._repeated: frozenset[int] = frozenset()
@@ -376,6 +378,8 @@ class _Pairs:
         """seconds of the blocks without calls"""
         self.refused = 0
         """pairs whose clocks differed"""
+        self.no_clock = "nothing was timed"
+        """why they are not known, where they are not"""
 
     def measure(self, number: int) -> None:
         """Measure a pair; of one whose clocks differ nothing is kept, and by one of a negative number, a warm-up, only
@@ -392,6 +396,7 @@ class _Pairs:
             shortest = min(ours.wall_seconds, theirs.wall_seconds) / self._calls
             self._calls = min(MOST_CALLS, max(BLOCK_CALLS, math.ceil(BLOCK_SECONDS / shortest)))
             return
+        self.no_clock = self.candidate.no_clock or self.reference.no_clock or ""
         pair = [Block(c.device_seconds, c.wall_seconds, self._repeated, floor, c.clocks) for c in (ours, theirs)]
         gain = clock_gain(pair[1:], pair[:1])
         if gain is not None and abs(gain - 1) > CLOCKS_APART and self.refused < MOST_REFUSED:
@@ -407,7 +412,7 @@ class _Pairs:
         for blocks in (self.ours, self.theirs):
             blocks[:] = [replace(block, wall_seconds=max(0.0, block.wall_seconds - empty)) for block in blocks]
 
-    def profiled(self, session: TimedSession) -> list[Any]:
+    def profiled(self, session: CudaSession) -> list[Any]:
         """Arguments of a session for its profile."""
         return _put(session, self.draw("profiled"))
 
@@ -439,7 +444,7 @@ class _Pairs:
             raise WrongWhenTimed(result.message)
         return timed
 
-    def _timed(self, session: TimedSession, work: _Work, keep: int | None = None, *, dry: bool = False) -> TimedCalls:
+    def _timed(self, session: CudaSession, work: _Work, keep: int | None = None, *, dry: bool = False) -> TimedCalls:
         """A block; dry calls before it have the GPU change to this process, and raise its clock, in nobody's time."""
 
         def timed(calls: int, keep: int | None, dry: bool) -> TimedCalls:
@@ -458,7 +463,7 @@ class _Pairs:
         return compare(values, self.side.instance.oracle(work.inputs[work.order[keep]]), self.side.rule)
 
     @contextmanager
-    def _work(self, purpose: str, number: int, session: TimedSession) -> Iterator[_Work]:
+    def _work(self, purpose: str, number: int, session: CudaSession) -> Iterator[_Work]:
         """The different inputs of a block, as many as have room, and which of them each call has."""
         first = (number + WARM_UP_BLOCKS) * MOST_SETS
         inputs = [self.draw(purpose, first)]
@@ -477,7 +482,7 @@ class _Pairs:
 class _OwnPairs(_Pairs):
     """Blocks at the task's own sizes, whose inputs stay on the card."""
 
-    def __init__(self, side: ExpectedSide, candidate: TimedSession, reference: TimedSession, given: LargeInputs):
+    def __init__(self, side: ExpectedSide, candidate: CudaSession, reference: CudaSession, given: LargeInputs):
         super().__init__(side, candidate, reference)
         self.moved = given.moved
         self._given = given
@@ -485,7 +490,7 @@ class _OwnPairs(_Pairs):
             self._theirs = _put(reference, given.values, in_parts=True)
         self._ours = _put(candidate, given.values, in_parts=True)
 
-    def profiled(self, session: TimedSession) -> list[Any]:
+    def profiled(self, session: CudaSession) -> list[Any]:
         """The inputs that are there."""
         return self._ours if session is self.candidate else self._theirs
 
@@ -494,7 +499,7 @@ class _OwnPairs(_Pairs):
         return bytes_among(self._given.values)
 
     @contextmanager
-    def _work(self, purpose: str, number: int, session: TimedSession) -> Iterator[_Work]:
+    def _work(self, purpose: str, number: int, session: CudaSession) -> Iterator[_Work]:
         """The inputs that are there, moved on by another share for each call."""
         shares = random.Random(self.side.seeds(purpose, number))
         if not self.moved:
@@ -526,7 +531,7 @@ def compare_samples(values: Sequence[RawOutput], expected: Sequence[RawOutput], 
     return result
 
 
-def _put(session: TimedSession, inputs: list[Any], *, in_parts: bool = False) -> list[Any]:
+def _put(session: CudaSession, inputs: list[Any], *, in_parts: bool = False) -> list[Any]:
     put = session.put_in_parts if in_parts else session.put
     return [
         tree_map(lambda leaf: put(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
@@ -572,8 +577,7 @@ def _weigh_clocks(found: Measured, pairs: _Pairs) -> None:
     """Take from the speedup what a faster clock may have given it."""
     gain = clock_gain(pairs.theirs, pairs.ours)
     if gain is None:
-        why = pairs.candidate.no_clock or pairs.reference.no_clock or "no clock was told"
-        found.not_checked.append(NotChecked(check=CLOCKS, why=why))
+        found.not_checked.append(NotChecked(check=CLOCKS, why=pairs.no_clock))
     elif abs(gain - 1) > CLOCKS_APART:
         found.findings.append(show.clocks_differ(found.timing, found.reference_timing, gain, pairs.refused))
         ends = {name: getattr(found.speedup, name) / max(1.0, gain) for name in ("value", "low", "high")}

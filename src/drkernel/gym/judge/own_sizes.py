@@ -32,7 +32,8 @@ from drkernel.gym.judge.modelled_timing import (
 )
 from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, OpensSessions, Output, Session, SessionError
+from drkernel.gym.session.base import JobSession, OpensSessions
+from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, Output, SessionError
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.task import Task, TaskError, sized_reference
 from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, WHOLE, size_literals
@@ -332,7 +333,7 @@ def _explained() -> Iterator[None]:
 class _Calls:
     """Calls of one session."""
 
-    session: Session
+    session: JobSession
     inputs: list[Any]
     work: ReferenceWork
     weights: dict[str, Place]
@@ -388,7 +389,7 @@ class _Calls:
         return OwnCall(found, self.work, covered, borrowed)
 
 
-def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
+def places_of(session: JobSession, arguments: Sequence[Any]) -> dict[str, Place]:
     """Addresses of a call's arguments, by their place in words."""
     found = {}
     for number, leaf in enumerate(tree_leaves(list(arguments))):
@@ -558,7 +559,7 @@ class OwnTiming:
 
 
 def placed_weights(
-    session: Session, request: EvalRequest, side: ExpectedSide, preferred: Sequence[Choice]
+    session: JobSession, request: EvalRequest, side: ExpectedSide, preferred: Sequence[Choice]
 ) -> dict[str, Place] | None:
     """Load the candidate, with the ``preferred`` configurations of its kernels, and pass on the weights; return their
     addresses, None where they do not fit."""
@@ -573,20 +574,20 @@ def placed_weights(
     return places_of_weights(session, loaded)
 
 
-def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:
+def places_of_weights(session: JobSession, loaded: LoadResult) -> dict[str, Place]:
     """Addresses of a loaded candidate's weights on the device."""
     if not loaded.parameters:
         return {}
     return weight_places(session.state({name: UNKNOWN_FORM for name in loaded.parameters}))
 
 
-def _exercises(calls: Sequence[Checked], session: Session, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
+def _exercises(calls: Sequence[Checked], session: JobSession, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
     work = work_at(at.source)
     live = live_share(at.source) if work is not None and work.discards else HALF
     return [Exercise(one, work, at.kept_rows, live) for one in facts_of(calls, session, weights)]
 
 
-def facts_of(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:
+def facts_of(calls: Sequence[Checked], session: JobSession, weights: dict[str, Place]) -> list[Seen]:
     """The work of each call; calls that did the same appear once."""
     found: dict[str, Seen] = {}
     for call in calls:

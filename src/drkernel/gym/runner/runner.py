@@ -43,7 +43,6 @@ class Runner:
         """The commands that the judge may send."""
         return {
             "load": self._load,
-            "parameters": self._parameters,
             "load_state": self._load_state,
             "state": self._tensors_of_state,
             "mode": self._mode,
@@ -96,7 +95,7 @@ class Runner:
         self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
             raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
-        return {"type": type_name(self._module), "parameters": self._parameters(header, payload)}
+        return {"type": type_name(self._module), "parameters": self._parameters()}
 
     def _construct(self, new: Any, args: list[Any], kwargs: dict[str, Any], header: dict[str, Any]) -> Any:
         """Build the module; its tensors are made on the device when that is requested and the constructor allows it."""
@@ -113,7 +112,7 @@ class Runner:
         state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
         return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
-    def _parameters(self, header: dict[str, Any], payload: bytearray) -> Any:
+    def _parameters(self) -> Any:
         return {
             name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
             for name, value in self._state().items()

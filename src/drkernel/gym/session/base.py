@@ -8,9 +8,10 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import torch
 
@@ -18,9 +19,13 @@ from drkernel.gym.device import Observable, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import pack, unpack
-from drkernel.gym.session.protocol import Choice, ErrorKind, LoadResult, ParameterSpec, SessionError
+from drkernel.gym.session.protocol import CallResult, Choice, ErrorKind, LoadResult, Output, ParameterSpec, SessionError
+from drkernel.sim.gpu.engine import Schedule
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.process.call_record import Form
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
+from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError, ObservedBy, SandboxReport
 
 MAX_ANSWER = 4 << 20
@@ -39,8 +44,13 @@ _OVER = {"own": "allowed", "all": "there is for all evaluations together, and mo
 T = TypeVar("T")
 
 
-class JobSession:
-    """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
+class JobSession(ABC):
+    """One candidate in one runner. A context manager; methods are for one thread, except :meth:`kill`, which may come
+    from any.
+
+    Every method blocks at most until the session's deadline, and raises :class:`SessionError` for whatever a candidate
+    does.
+    """
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         self._launcher = launcher
@@ -74,8 +84,62 @@ class JobSession:
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """The observables of this candidate here, with the side that observes them."""
+        """The observables of this candidate here, with the side that observes them; anything missing goes unchecked."""
         return self.device.observes
+
+    # ---- what each kind of device does in its own way
+
+    @abstractmethod
+    def call(
+        self,
+        arguments: Sequence[Any],
+        *,
+        poison: Literal["nan", "zero", "random"] | None = None,
+        interference: Interference | None = None,
+        forms: Sequence[Form | None] | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
+    ) -> CallResult:
+        """Call the module.
+
+        A ``torch.Tensor`` among the arguments (also in lists, tuples, dicts) is put on the device, in a new allocation
+        each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
+        ``poison`` sets the contents of fresh memory from now on, ``interference`` what happens to the candidate's own
+        launches in this call alone; it must be among what the session observes. ``forms`` are shape and dtype of each
+        expected output (None for one that is not a tensor): an output of another form is only described, and all are
+        when their number differs.
+
+        A device of the judge's own skips those launches alone that are at the places ``only``, if given, and runs
+        programs in the order ``schedule``.
+        """
+
+    @abstractmethod
+    def put(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor into a new allocation on the device; returns its handle."""
+
+    @abstractmethod
+    def write(self, handle: int, tensor: torch.Tensor) -> None:
+        """Replace the contents of an input in place: same handle, same address, same object in the runner."""
+
+    @abstractmethod
+    def read(self, handle: int) -> torch.Tensor:
+        """Return a tensor's current contents: an input, or an output of any call that is not released yet."""
+
+    @abstractmethod
+    def region(self, handle: int) -> TensorMemory | None:
+        """Return an input's memory region; None where only the runner knows it."""
+
+    @abstractmethod
+    def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
+        """Return the current contents of entries of the candidate's state dict that have the requested form."""
+
+    @abstractmethod
+    def changed(self) -> list[int]:
+        """Return the handles of outputs whose bytes changed since the call that returned them."""
+
+    @abstractmethod
+    def release(self, handles: Iterable[int]) -> None:
+        """Release inputs and outputs."""
 
     # ---- the candidate
 
@@ -106,14 +170,8 @@ class JobSession:
             seconds = time.monotonic() - start
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
 
-    def _before_load(self, source: str, conv_tf32: bool) -> None:
+    def _before_load(self, source: str, conv_tf32: bool) -> None:  # noqa: B027 most kinds need not know
         """Note what the judge's side of a session needs to know about a candidate."""
-
-    def parameters(self) -> dict[str, ParameterSpec]:
-        """Names, shapes and dtypes of the module's state dict, buffers included."""
-        with self._serving():
-            answer = self._ask({"do": "parameters"})
-        return self._checked(lambda: _parameters(answer))
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""
@@ -332,6 +390,16 @@ class JobSession:
         self._over = self._over or SessionError(kind, CandidateError(type=name, message=message))
         self.kill()
         return self._over
+
+
+class OpensSessions(Protocol):
+    """The session factory's interface that the judge needs."""
+
+    def open(self, settings: EvalSettings, *, data_free: bool = False) -> JobSession:
+        """A fresh runner on the settings' device.
+
+        ``data_free``: its simulated device holds no data, and counts and models at sizes that nobody could execute.
+        """
 
 
 def describe_status(status: int) -> str:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from drkernel.gym.device import Device, uuid_of
 
 LIBRARY = "libnvidia-ml.so.1"
-_SM = 1
-"""the multiprocessors' clock, among those of ``nvmlDeviceGetClockInfo``"""
 _SLOWED_BY = {0x4: "power", 0x8: "hardware", 0x20: "temperature", 0x40: "temperature", 0x80: "power brake"}
 """bits of NVML's reasons that are no setting of a user -> what takes the clock down"""
 
@@ -48,7 +46,7 @@ class CardClock:
     def read(self) -> ClockReading:
         """The clock now. Raises :class:`NoClock`."""
         mhz, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
-        self._ask("nvmlDeviceGetClockInfo", self._card, _SM, ctypes.byref(mhz))
+        self._ask("nvmlDeviceGetClockInfo", self._card, 1, ctypes.byref(mhz))  # 1: the multiprocessors' clock
         with suppress(NoClock):  # not every GPU tells reasons
             self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._card, ctypes.byref(reasons))
         if not mhz.value:

@@ -251,7 +251,6 @@ class CudaSession(JobSession):
     # ---- tensors
 
     def put(self, tensor: torch.Tensor) -> int:
-        """Copy a host tensor into a new allocation on the GPU; returns its handle."""
         handle = self._ask({"do": "put", "tensor": describe(tensor)}, bytes(bytes_of(tensor)))
         number = self._checked(lambda: int(handle))
         self._handles.add(number)
@@ -270,11 +269,9 @@ class CudaSession(JobSession):
         return number
 
     def write(self, handle: int, tensor: torch.Tensor) -> None:
-        """Replace the contents of an input in place: same address, same object in the runner."""
         self._ask({"do": "write", "handle": handle, "tensor": describe(tensor)}, bytes(bytes_of(tensor)))
 
     def read(self, handle: int) -> torch.Tensor:
-        """Return a tensor's current contents: an input, or an output that is not released yet."""
         most = self._settings.memory_bytes
         described, elements = self._ask_for_data({"do": "read", "handle": handle, "most_bytes": most}, most_bytes=most)
         return self._checked(lambda: tensor_of(described, elements))
@@ -284,12 +281,10 @@ class CudaSession(JobSession):
         return None
 
     def changed(self) -> list[int]:
-        """Return the handles of outputs whose bytes changed since the call that returned them."""
         answer = self._ask({"do": "changed"})
         return self._checked(lambda: [int(handle) for handle in answer])
 
     def release(self, handles: Iterable[int]) -> None:
-        """Release inputs and outputs."""
         released = list(handles)
         self._ask({"do": "release", "handles": released})
         self._handles -= set(released)

@@ -64,16 +64,7 @@ class SimulatedSession(JobSession):
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
     ) -> CallResult:
-        """Call the module; the device accepts the candidate's commands only during the call.
-
-        A ``torch.Tensor`` among the arguments (also in lists, tuples, dicts) is put on the device, in a new allocation
-        each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
-        ``poison`` sets the contents of fresh memory from now on, ``interference`` what the device does to the
-        candidate's own launches in this call alone (with "skip", to those at the places ``only``, if given),
-        ``schedule`` the order of their programs in this call. ``forms`` are shape and dtype of each expected output
-        (None for one that is not a tensor): an output of another form is only described, and all are when their number
-        differs.
-        """
+        """Call the module; the device accepts the candidate's commands only during the call."""
         self._begin_again()
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
@@ -124,7 +115,6 @@ class SimulatedSession(JobSession):
         return [self._output(claim, known) for claim in claimed], record
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
-        """Return the current contents of entries of the candidate's state dict that have the requested form."""
         with self._serving():
             answer = self._ask({"do": "state", "names": list(forms)})
         claimed = self._checked(lambda: claims_of(answer, len(forms)))
@@ -162,19 +152,15 @@ class SimulatedSession(JobSession):
     # ---- the device
 
     def put(self, tensor: torch.Tensor) -> int:
-        """Copy a host tensor into a new allocation on the device and grant it; returns its handle."""
         return self._grant(self._on_device(lambda: self._control.put_tensor(tensor)))
 
     def write(self, handle: int, tensor: torch.Tensor) -> None:
-        """Replace the contents of a granted input in place: same handle, same address, same object in the runner."""
         self._on_device(lambda: self._control.overwrite(handle, tensor))
 
     def read(self, handle: int) -> torch.Tensor:
-        """Return a device tensor's current contents: an input, or an output of any call that is not released yet."""
         return self._on_device(lambda: self._control.get_tensor(handle, most_bytes=self._settings.memory_bytes))
 
     def region(self, handle: int) -> TensorMemory | None:
-        """Return the memory region of a granted input."""
         spec = self._specs.get(handle)
         if spec is None:
             return None
@@ -182,11 +168,9 @@ class SimulatedSession(JobSession):
         return TensorMemory(storage, spec.address, spec.shape, spec.stride, spec.dtype.itemsize)
 
     def changed(self) -> list[int]:
-        """Return the handles of outputs whose bytes changed since the call that returned them."""
         return self._on_device(self._control.changed)
 
     def release(self, handles: Iterable[int]) -> None:
-        """Release inputs and outputs."""
         released = list(handles)
         self._on_device(lambda: self._control.free(*released))
         self._ask({"do": "release", "handles": released})
