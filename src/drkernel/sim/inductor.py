@@ -75,6 +75,7 @@ def _cuda(spec: GPUSpec) -> list[tuple[Any, str, Any]]:
     return [
         *((torch.cuda, name, facts[name]) for name in ANSWERED),
         (torch.cuda, "synchronize", lambda device=None: None),
+        (torch.accelerator, "current_accelerator", lambda check_available=False: None),  # whose streams a graph notes
         (torch.cuda, "get_rng_state", lambda device=None: state),
         (torch.cuda, "set_rng_state", lambda state, device=None: None),
         (torch._C, "_conv_determine_backend_memory_format", layout_of_cudnn),

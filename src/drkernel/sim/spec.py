@@ -225,16 +225,13 @@ def spec_called(full_name: str) -> GPUSpec | None:
 
 OWN_CARDS = "DRKERNEL_CARDS"
 """environment variable by which processes that are started from here learn of :func:`own_card`'s"""
-
-
 _own: dict[str, GPUSpec] = {}
 
 
 def _own_cards() -> dict[str, GPUSpec]:
     """Return all cards read here and those named in the environment (a runner's is cleared later; they stay known)."""
-    for name, data in json.loads(os.environ.get(OWN_CARDS, "{}")).items():
-        if name not in _own:
-            _own[name] = GPUSpec.model_validate(data)
+    for data in json.loads(os.environ.get(OWN_CARDS, "{}")).values():
+        learn_card(data)
     return _own
 
 

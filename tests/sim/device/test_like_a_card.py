@@ -601,6 +601,7 @@ def test_the_device_sleeps_as_long_as_it_is_asked_to() -> None:
 
 
 def test_what_torch_cuda_lacks_is_refused_by_name() -> None:
+    before = getattr(torch._C, "_cuda_hostMemoryStats", None)  # a CUDA build's own
     with sim.device("h100"):
         for refused, name in (
             (torch.cuda.host_memory_stats, "_cuda_hostMemoryStats"),
@@ -617,7 +618,7 @@ def test_what_torch_cuda_lacks_is_refused_by_name() -> None:
             torch.cuda.set_per_process_memory_fraction(2.0)
         with pytest.warns(UserWarning, match="CUDA Graph is empty"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             pass
-    assert not hasattr(torch._C, "_cuda_hostMemoryStats") and not torch.cuda.is_available()
+    assert getattr(torch._C, "_cuda_hostMemoryStats", None) is before and not torch.cuda.is_available()
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.complex64, torch.bool, torch.int8))

@@ -384,6 +384,12 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
     return [(guards, "_empty_strided_cuda", empty_strided), (guards, "_reinterpret_tensor", reinterpret)]
 
 
+WITHOUT_EFFECT = (
+    "_cuda_emptyCache", "_cuda_ipc_collect", "_cuda_resetAccumulatedMemoryStats", "_cuda_setMemoryFraction",
+    "_cuda_record_memory_history", "_cuda_setDevice",
+)  # fmt: skip
+
+
 def _native(link: DeviceLink) -> dict[str, Any]:
     """Return the functions of ``torch._C`` on which those of ``torch.cuda`` that are left as they are rest."""
     query = link.channel.query
@@ -395,18 +401,15 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         return loading.refusing(f"torch._C.{name} {why}")
 
     return {
+        **{name: other(name) for name in dir(torch._C) if name.startswith(("_cuda_", "_nccl_"))},  # of CUDA builds
+        **dict.fromkeys(WITHOUT_EFFECT, lambda *_: None),
         "__getattr__": other,
         "_cuda_getDevice": lambda: 0,
         "_cuda_getDeviceCount": lambda: 1,
-        "_cuda_emptyCache": lambda: None,
-        "_cuda_ipc_collect": lambda: None,
         "_cuda_resetPeakMemoryStats": lambda device: query("reset_peak") and None,
-        "_cuda_resetAccumulatedMemoryStats": lambda device: None,
-        "_cuda_setMemoryFraction": lambda fraction, device: None,
         "_cuda_getCurrentRawStream": lambda device: torch.cuda.current_stream().cuda_stream,
         "_cuda_memoryStats": _memory_stats(query),
         "_cuda_memorySnapshot": lambda *_: {"segments": [], "device_traces": [], "allocator_settings": {}},
-        "_cuda_record_memory_history": lambda *_: None,
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_getMemoryFraction": lambda device: 1.0,
         "_cuda_getCurrentBlasHandle": lambda: 1,
@@ -414,7 +417,6 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_cuda_getStreamFromExternal": lambda pointer, device: (pointer, 0, 1),
         "_cuda_CUDAAllocator_AllocatorState": object,
         "_cuda_setStream": lambda stream_id, **_: torch.cuda.set_stream(torch.cuda.Stream(stream_id=stream_id)),
-        "_cuda_setDevice": lambda device: None,
         "_cuda_sleep": lambda cycles: query(f"sleep {int(cycles)}"),
         "_cuda_set_sync_debug_mode": lambda level: setattr(link, "sync_debug", level),
         "_cuda_get_sync_debug_mode": lambda: link.sync_debug,

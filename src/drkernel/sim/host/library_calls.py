@@ -46,7 +46,8 @@ class LibraryCalls:
         path."""
         named: dict[str, Callable[..., Any]] = {
             **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
-            **{name: partial(self._as_it_is, getattr(torch.ops.aten, name).default) for name in OWN_KERNELS},
+            **{name: partial(lambda of, *args, **kw: self.run(of, args, kw), getattr(torch.ops.aten, name).default)
+               for name in OWN_KERNELS},
             "dropout": self._dropout, "scaled_dot_product_attention": self._attention, "rms_norm": self._rms_norm,
         }  # fmt: skip
         return {name: partial(self._if_ours, name in RECORDED, stand_in) for name, stand_in in named.items()}
@@ -64,9 +65,6 @@ class LibraryCalls:
         if not train or not 0 < p < 1:
             return NotImplemented
         return self.run(torch.ops.aten.native_dropout.default, (x, p, train), {})[0]
-
-    def _as_it_is(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.run(overload, args, kwargs)
 
     def _rms_norm(
         self, x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
@@ -154,6 +152,9 @@ def records(args: Sequence[Any]) -> bool:
 ON_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 _functions: dict[str, Callable[..., Any]] = {}
 """by the entries of ``torch.library``; those registered while a device was there"""
+_registry = getattr(getattr(torch, "_native", None), "registry", None)
+_OF_TORCH = {f"aten/{name}/{key}" for name, key in getattr(_registry, "_aten_override_libs", ())}
+"""those of kernels that a CUDA build of PyTorch registers for itself: no user's, and they need a real GPU"""
 
 
 def impl_on(original: Callable[..., None]) -> Callable[..., None]:
@@ -172,7 +173,7 @@ def impl_on(original: Callable[..., None]) -> Callable[..., None]:
 def registered_kernel(func: Any) -> Callable[..., Any] | None:
     """Return what runs an operator on the GPU, if Python code registered a kernel for it."""
     entries = _entries(func) & torch.library._impls
-    if not entries:
+    if not (entries & _functions.keys() or entries - _OF_TORCH):
         return None
     functions = [_functions[entry] for entry in entries if entry in _functions]
 

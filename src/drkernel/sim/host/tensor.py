@@ -19,7 +19,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -250,7 +249,7 @@ class DeviceTensor(torch.Tensor):
         raise AssertionError("dispatched to a device without a device tensor")
 
 
-@lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def _shown_as(name: str) -> type:
     """A class of copies on the host that are printed as a GPU's tensors of the class ``name``."""
     return type(name, (torch.Tensor,), {"device": CUDA, "grad_fn": None})
@@ -270,7 +269,7 @@ class _Subclassed(torch.Tensor):
         return torch._tensor._convert(result, cls._original)
 
 
-@lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def _on_device(cls: type) -> type:
     """A class of device tensors that is also ``cls``, and treats functions as ``cls`` does."""
     if issubclass(cls, DeviceTensor):
@@ -535,12 +534,12 @@ def _written_argument(schema: Any) -> int | None:
     return None
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _facts_of(func: Any) -> _OperatorFacts:
     return _OperatorFacts(func)
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def is_composite(func: Any) -> bool:
     """Return whether torch decomposes an operator into others before they reach a device."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -561,12 +560,11 @@ def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 CUDA_TYPE, META_TYPE = 1, 14
 """numbers of kinds of devices in c10"""
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 def faking() -> bool:
     """Whether a ``FakeTensorMode`` is on in this thread; other modes are asked before it, whatever came first."""
-    return torch._C._get_dispatch_mode(_FAKE) is not None
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def faked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -584,13 +582,14 @@ def told(value: Any) -> Any:
 def guard_nothing() -> None:
     """Let C++ code that sets the current device around an operator on ``cuda:0`` do nothing, as it does for meta.
 
-    A CPU build has no guard for CUDA devices and raises where fake tensors meet one (batch norm, autograd's metadata).
-    The table of guards is libc10's own; where it is not found, such modules stay uncompiled.
+    A CPU build has no guard for CUDA devices and raises where fake tensors meet one (batch norm, autograd's metadata);
+    a CUDA build's asks the driver, which ends the process where there is no GPU. The table of guards is libc10's own;
+    where it is not found, such modules stay uncompiled.
     """
     folder = Path(torch.__file__).parent / "lib"
     try:
         table = (ctypes.c_void_p * (META_TYPE + 1)).in_dll(ctypes.CDLL(str(folder / "libc10.so")), GUARDS)
     except (OSError, ValueError):
         return
-    if not table[CUDA_TYPE]:
+    if not table[CUDA_TYPE] or not [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]:  # dxg: of WSL
         table[CUDA_TYPE] = table[META_TYPE]
