@@ -71,6 +71,21 @@ def test_an_error_of_the_script_shows_its_own_frames_and_ends_with_1(tmp_path):
     assert "sim/host/tensor.py" not in done.stdout
 
 
+@pytest.mark.parametrize("faulty", [False, True])
+def test_one_call_of_a_candidate_may_be_watched_by_a_sanitizer(tmp_path, faulty):
+    """By NVIDIA's on a GPU (docs/gpu.md), by the simulated one here."""
+    softmax = ROOT / "examples" / "softmax"
+    source, mask = (softmax / "candidate.py").read_text(), ", at < cols)"
+    assert source.count(mask) == 1
+    candidate = script(tmp_path, source.replace(mask, ")") if faulty else source)
+    done = drkernel_sim(EXAMPLES / "one_call.py", "--json", "--", softmax / "reference.py", candidate)
+    report = json.loads(done.stdout)
+    assert done.returncode == (3 if faulty else 0) and [one["kernel"] for one in report["launches"]] == [
+        "softmax_kernel"
+    ]
+    assert {one["kind"] for one in report["findings"]} == ({"race"} if faulty else set())  # rows that reach the next
+
+
 def test_a_compile_error_is_tritons_own(tmp_path):
     text = (
         "import torch, triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.store(x, undefined_name)\n"
