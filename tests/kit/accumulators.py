@@ -20,5 +20,5 @@ def modelled(rows: int, cols: int, warps: int) -> float:
     """The words that the model has a thread move in a round."""
     threads = 32 * warps
     blocks = block_pressure(compile_ttir(product_of(rows, cols)).function)
-    (loop,) = (each for each in blocks if each.besides is not None)
+    (loop,) = (each for each in blocks if each.tile)
     return spilled_bytes(loop, threads, register_limit(threads)) / 4 / threads

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from drkernel.base.files import Recent, user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.sim.compile_worker import lower_to_ttgir
-from drkernel.sim.cost.launch_time import blocks_per_sm
+from drkernel.sim.cost.roofline import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.ir import Function, Type, elem_bytes

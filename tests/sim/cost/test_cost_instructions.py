@@ -3,8 +3,8 @@
 import pytest
 
 from drkernel.sim.cost.instructions import instructions
-from drkernel.sim.cost.kernel_profile import lane_instructions, profile_of
-from drkernel.sim.cost.launch_time import block_seconds
+from drkernel.sim.cost.kernel_profile import Dot, lane_instructions, profile_of
+from drkernel.sim.cost.launch_time import block_seconds, dot_rate
 from drkernel.sim.cost.layouts import lanes_of, layouts_of, step
 from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.cost.roofline import unit_rate
@@ -126,8 +126,8 @@ def test_rows_of_odd_lengths_are_not_loaded_by_vectors(by: int, accesses: int) -
     """``accesses``: of a program, 512 elements in rows of ``by``: 4, 2 and 1 element each, as Triton divides them."""
     function = parse_ttir(INDEX.format(of="index", by=by))
     (load,) = [op for op in walk(function.body) if op.name == "tt.load" and op.results[0].type.elem == "f32"]
-    ((_, numel, count, _),) = lane_instructions(load, layouts_of(function))
-    assert numel * count / 3 == accesses
+    lanes = lane_instructions(load, layouts_of(function))
+    assert sum(numel * count for _, numel, count, _ in lanes) / 3 == accesses
 
 
 @pytest.mark.parametrize(("by", "each"), [(64, 0.25), (62, 0.5), (63, 1.0)])
@@ -351,3 +351,75 @@ def test_what_a_hint_says_holds_through_branches_and_loops(hint: str, way: str) 
     """A persistent product's columns: made anew by a branch, carried by the loop, said to lie beside each other."""
     (load,) = [op for op in walk(parse_ttir(CARRIED.replace("HINT", hint)).body) if op.name == "tt.load"]
     assert step(load.operands[0], 0) == way
+
+
+MOVED_ON = parse_ttir(
+    """
+module {
+  tt.func public @f(%x: !tt.ptr<i8>, %scales: !tt.ptr<f32>, %n: i32, %s: i32) {
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %next = arith.constant dense<128> : tensor<64x128xi32>
+    %start = arith.constant dense<0.0> : tensor<64x64xf32>
+    %rows = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32>
+    %along = tt.make_range {start = 0 : i32, end = 128 : i32} : tensor<128xi32>
+    %step = tt.splat %s : i32 -> tensor<64xi32>
+    %offset = arith.muli %rows, %step : tensor<64xi32>
+    %below = tt.expand_dims %offset {axis = 1 : i32} : tensor<64xi32> -> tensor<64x1xi32>
+    %left = tt.broadcast %below : tensor<64x1xi32> -> tensor<64x128xi32>
+    %beside = tt.expand_dims %along {axis = 0 : i32} : tensor<128xi32> -> tensor<1x128xi32>
+    %right = tt.broadcast %beside : tensor<1x128xi32> -> tensor<64x128xi32>
+    %index = arith.addi %left, %right : tensor<64x128xi32>
+    %all = tt.splat %x : !tt.ptr<i8> -> tensor<64x128x!tt.ptr<i8>>
+    %first = tt.addptr %all, %index : tensor<64x128x!tt.ptr<i8>>, tensor<64x128xi32>
+    %each = tt.splat %scales : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %own = tt.addptr %each, %offset : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    %end:2 = scf.for %i = %zero to %n step %one iter_args(%sum = %start, %p = %first) -> (CARRIED) : i32 {
+      %a = tt.load %p : tensor<64x128x!tt.ptr<i8>>
+      %f = tt.bitcast %a : tensor<64x128xi8> -> tensor<64x128xf8E4M3FN>
+      %t = tt.trans %f {order = array<i32: 1, 0>} : tensor<64x128xf8E4M3FN> -> tensor<128x64xf8E4M3FN>
+      %on = tt.splat %i : i32 -> tensor<64xi32>
+      %at = tt.addptr %own, %on : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+      %scale = tt.load %at : tensor<64x!tt.ptr<f32>>
+      %product = tt.dot %f, %t, %start : tensor<64x128xf8E4M3FN> * tensor<128x64xf8E4M3FN> -> tensor<64x64xf32>
+      %more = tt.expand_dims %scale {axis = 1 : i32} : tensor<64xf32> -> tensor<64x1xf32>
+      %wide = tt.broadcast %more : tensor<64x1xf32> -> tensor<64x64xf32>
+      %scaled = arith.mulf %product, %wide : tensor<64x64xf32>
+      %total = arith.addf %sum, %scaled : tensor<64x64xf32>
+      %then = tt.addptr %p, %next : tensor<64x128x!tt.ptr<i8>>, tensor<64x128xi32>
+      scf.yield %total, %then : tensor<64x64xf32>, tensor<64x128x!tt.ptr<i8>>
+    }
+    tt.return
+  }
+}
+""".replace("CARRIED", "tensor<64x64xf32>, tensor<64x128x!tt.ptr<i8>>")
+)
+
+
+def test_pointers_that_a_loop_moves_on_are_moved_once_for_each_access() -> None:
+    """One of 16 bytes here, in two instructions (machine code by ptxas)."""
+    (moved,) = [
+        op
+        for op in walk(MOVED_ON.body)
+        if op.name == "tt.addptr" and op.block and op.results[0].uses[0].name == "scf.yield"
+    ]
+    lanes = lane_instructions(moved, layouts_of(MOVED_ON))
+    assert sum(numel * count for _, numel, count, _ in lanes) == 2 * 64 * 128 / 16
+
+
+def test_a_scale_in_the_sector_of_the_round_before_comes_from_l1() -> None:
+    """Rows lie an unknown number apart, so that each asks for a sector of its own where it is new."""
+    profile = profile_of(MOVED_ON)
+    (scale,) = [load for load in profile.blocks[1].loads if load.exposed]
+    assert scale.nearby == 4 / 32
+    new, near = (block_seconds(profile, 4, 5, H100, {scale.number: share})[1] for share in (8.0, 1.0))
+    assert near < new < near + H100.dram_latency
+
+
+def test_eight_bit_floats_become_halves_where_no_instruction_multiplies_them() -> None:
+    """64 rows go by wgmma on Hopper, fewer by mma.sync, which takes them on Ada alone."""
+    few, enough = (Dot("tensor_fp8", 2.0 * rows * 64 * 128, rows, rows * 64) for rows in (32, 64))
+    ada = get_spec("l40s")
+    halves = Dot("tensor_fp16", few.operations, few.rows, few.elements)
+    assert dot_rate(few, 128, H100) == dot_rate(halves, 128, H100) < 0.5 * dot_rate(enough, 128, H100)
+    assert dot_rate(few, 128, ada) > 1.5 * dot_rate(halves, 128, ada)

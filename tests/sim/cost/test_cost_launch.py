@@ -10,11 +10,11 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
-from drkernel.sim.cost.launch_time import blocks_per_sm, launch_cost
+from drkernel.sim.cost.launch_time import launch_cost
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import L2State
+from drkernel.sim.cost.roofline import L2State, blocks_per_sm
 from drkernel.sim.spec import get_spec
 from harness import executing
 

@@ -64,8 +64,8 @@ def random_launch(rng: random.Random) -> Launch:
         pipelined = rng.random() < 0.3
         blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
         held = 2 ** rng.uniform(0, 19)
-        besides = rng.uniform(0.0, held) if dots else None
-        pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), besides))
+        tile = rng.uniform(1.0, held) if dots else 0.0
+        pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), tile))
         executed.append((index, count))
         for unit, numel, per, _ in lanes:
             if unit not in ("int", "sfu"):
@@ -127,7 +127,7 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
     stats, block = launch.stats, launch.profile.blocks[0]
     factor = rng.uniform(1.01, 4.0)
     held = tuple(replace(p, held=p.held * factor) for p in launch.profile.pressure)
-    multiplying = tuple(replace(p, besides=p.held) for p in launch.profile.pressure)
+    multiplying = tuple(replace(p, tile=p.tile * factor) for p in launch.profile.pressure)
     values = tuple(replace(p, values=p.values * factor) for p in launch.profile.pressure)
     entered = tuple((index, count * factor) for index, count in stats.executed)
     return {

@@ -24,6 +24,7 @@ from drkernel.sim.cost.layouts import (
     known_number,
     layouts_of,
     lines_of,
+    nearby,
     step,
 )
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
@@ -104,6 +105,8 @@ class Load:
     """in a loop that is pipelined for its products: it does not lead to one, and is not loaded ahead"""
     lines: float = 0.0
     """of L1 that it asks for one by one: those of a gathered operand's lanes, where each lies in its own"""
+    nearby: float = 1.0
+    """bytes that it asks for over those of whole sectors, where its lanes lie in sectors of their own; else 1"""
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,8 @@ def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     if op.name in COMBINED:
         return _combine_lanes(op)
     if op.name in ("tt.load", "tt.store"):
-        return [("int", op.operands[0].type.numel, 3.0 / _vector(op))]  # the access, its predicate, its address
+        each = op.operands[0].type.numel, 1.0 / _vector(op)  # the access, and its predicate and address
+        return [("issue", *each), ("int", each[0], 2.0 * each[1])]
     if op.name.startswith("tt.atomic"):
         return [("int", op.operands[0].type.numel, 3.0)]
     if op.name == "tt.histogram":
@@ -248,7 +252,7 @@ def _share(op: Op, layouts: Layouts) -> float:
     if accesses is None:
         return 1.0
     alone = (1.0 if each.name.startswith("tt.atomic") else 1.0 / _vector(each) for each in accesses)
-    return max(_LEAST_SHARE, *alone)
+    return max(alone)
 
 
 @lru_cache(maxsize=256)
@@ -494,7 +498,7 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
             levels[op.number], _nbytes(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
             len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
-            lines_of(op),
+            lines_of(op), nearby(op),
         )
         for op, ends in ((op, [user for user in _users(op) if not _in_step(user, op)]) for op in ops)
     )  # fmt: skip

@@ -26,6 +26,7 @@ from drkernel.sim.cost.roofline import (
     asked_again,
     asked_shares,
     beyond,
+    blocks_per_sm,
     by_storage,
     mma_sync_share,
     operand_share,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 Executed = Sequence[tuple[int, float]]
 """executions by block: (its index, how many)"""
-RESERVED_SHARED_BYTES = 1024
-"""Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
 TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
 """Share of the sustained tensor rate that Triton's main loop reaches, before L2 and pipelining. With ``mma.sync`` it is
 level with cuBLAS (A100: 230 and 229 TFLOP/s at 3072, issue 3551 of triton-lang/triton); from Hopper on the copies lack
@@ -57,6 +56,8 @@ COALESCED = 0.5
 products in tiles of 64 x 64 take 10.4 TB/s on an H200 (its used rows; A100's have no such surplus)."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
+L1_CYCLES = 40.0
+"""Latency of L1 (Luo et al. 2024: 38 on A100, 41 on H100)."""
 ASYNC_ROUND = 1.5
 """From the issue of a loop's asynchronous copies to the barrier behind which a product may read them, in latencies of
 memory (H200, loops of lone programs with 2, 3 and 4 stages: 0.74, 0.36 and 0.27 us an iteration, beside its product's
@@ -69,6 +70,8 @@ for memory once in so many (12.8, sm_90: gelu, silu and swiglu of 16 to 128 elem
 machine code)."""
 AT_ONCE = 3.0
 """Vectors that such a thread loads before it computes."""
+NARROW = (89, 120, "gfx942")
+"""Architectures whose warps multiply eight-bit floats as they are, in Triton."""
 PERMUTES = 0.75
 """Instructions that put a byte in its place among four."""
 WIDENED = 3.0
@@ -171,24 +174,6 @@ class _Traffic:
     port: float
     """to and from the SMs; of which L2 gives some to two at once"""
     l1: float
-
-
-def residence(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> dict[str, int]:
-    """Return how many programs each resource of one SM has room for; ``registers`` are those of a thread."""
-    threads = num_warps * spec.warp_size
-    limits = {"threads": spec.max_threads_per_sm // threads, "blocks": spec.max_blocks_per_sm}
-    if shared_bytes:
-        reserved = RESERVED_SHARED_BYTES if spec.vendor == "nvidia" else 0
-        limits["shared memory"] = spec.smem_per_sm // (shared_bytes + reserved)
-    if registers:
-        granule = -(-registers // 8) * 8  # registers are handed out in eights
-        limits["registers"] = spec.regs_per_sm // (granule * threads)
-    return limits
-
-
-def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
-    """Return the resident programs of one SM: the tightest limit of threads, blocks, shared memory and registers."""
-    return max(1, min(residence(spec, num_warps, shared_bytes, registers).values()))
 
 
 def launch_cost(
@@ -326,7 +311,7 @@ def _traffic(
 
 def _lines(block: BlockProfile, asked: Mapping[int, float]) -> float:
     """Lines that an execution asks L1 for one by one, a clock each."""
-    return sum(load.lines * asked.get(load.number, 1.0) for load in block.loads)
+    return sum(load.lines * min(1.0, asked.get(load.number, 1.0)) for load in block.loads)
 
 
 def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
@@ -411,14 +396,16 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
     Vector units: with *e* elements of the result a thread, a step fetches 2 sqrt(e) operands from shared memory, four
     an instruction, for e multiply-adds.
     """
-    rate = unit_rate("tensor_bf16" if _widened(dot, spec) else dot.unit, spec) / spec.sm_count
+    halves = _widened(dot, spec) or _unpacked(dot, threads, spec)
+    rate = unit_rate("tensor_bf16" if halves else dot.unit, spec) / spec.sm_count
     if not dot.unit.startswith("tensor_"):
         return rate * TRITON_FP32_DOT_SHARE / (1.0 + 0.5 / math.sqrt(max(1.0, dot.elements / threads)))
     rate /= dot_copies(dot, threads, spec)
     if mma_sync_share(spec) == 1.0:
         return rate * TRITON_TENSOR_SHARE["mma" if spec.vendor == "nvidia" else "wgmma"]
-    if dot_is_wgmma(dot, threads, spec):
-        return rate * TRITON_TENSOR_SHARE["wgmma"]
+    if dot_is_wgmma(dot, threads, spec):  # takes its operands from shared memory as it goes
+        fed = L1_BYTES_PER_CLOCK * spec.clock_hz / max(1.0, _operand_bytes(dot, threads, spec))
+        return min(rate * TRITON_TENSOR_SHARE["wgmma"], dot.operations * fed)
     older = 1.0 if dot.unit == "tensor_fp64" else mma_sync_share(spec)  # fp64 has no newer instruction
     return rate * older * TRITON_TENSOR_SHARE["mma"]
 
@@ -456,7 +443,7 @@ def _operand_bytes(dot: Dot, threads: int, spec: GPUSpec) -> float:
     newer = dot_is_wgmma(dot, threads, spec)
     warps, high = (threads // spec.warp_size, 16) if not newer else (threads // spec.warp_size // 4, 64)
     columns, below = dot.elements / dot.rows, 1
-    while below < min(warps, dot.rows / high) and (newer or dot.chained or below**2 * columns <= warps * dot.rows):
+    while below < min(warps, dot.rows / high) and (newer or dot.chained or 2 * below**2 * columns < warps * dot.rows):
         below *= 2
     inner, item = dot.operations / (2.0 * dot.elements), int(re.sub(r"\D", "", dot.unit)) / 8.0
     return inner * item * ((0.0 if dot.chained else dot.rows * warps / below) + columns * below)
@@ -466,6 +453,11 @@ def _widened(dot: Dot, spec: GPUSpec) -> bool:
     """Whether operands of microscaling formats become bf16 (``DecomposeScaledBlocked``): only cards with a unit of four
     bits take their scales, and only where both are narrow."""
     return dot.scaled > 0.0 and ("tensor_fp4" not in spec.peak or dot.unit not in ("tensor_fp8", "tensor_fp4"))
+
+
+def _unpacked(dot: Dot, threads: int, spec: GPUSpec) -> bool:
+    """Whether a product of eight-bit floats becomes one of halves (``AccelerateMatmul``)."""
+    return dot.unit == "tensor_fp8" and spec.arch not in NARROW and not dot_is_wgmma(dot, threads, spec)
 
 
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
@@ -482,6 +474,8 @@ def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
     """
     if _widened(dot, spec):
         return dot.scaled * WIDENED * spec.sm_count / unit_rate("int", spec)
+    if _unpacked(dot, threads, spec):  # two at a time, by each warp what it multiplies
+        return _operand_bytes(dot, threads, spec) / 2.0 * spec.sm_count / unit_rate("int", spec)
     if not dot.crossed:
         return 0.0
     if dot_is_wgmma(dot, threads, spec):
@@ -500,13 +494,19 @@ def block_seconds(
     """Seconds that one execution of each block takes a program that is alone on its SM; ``asked``: share of a load's
     bytes that its masks leave."""
     threads = num_warps * spec.warp_size
-    waits = [_waits(block, threads, spec, asked, UNROLLED if block.unrolled else 1) for block in profile.blocks]
+    least = {number: min(1.0, share) for number, share in asked.items()}
+    waits = [_waits(block, threads, spec, least, UNROLLED if block.unrolled else 1) for block in profile.blocks]
     lines = [_lines(block, asked) / spec.clock_hz for block in profile.blocks]
-    each = zip(profile.blocks, waits, lines, _all_lanes(profile, threads, num_stages, spec), strict=True)
+    late = [_late(block, threads, spec, asked) for block in profile.blocks]
+    lanes = _all_lanes(profile, threads, num_stages, spec)
+    each = zip(profile.blocks, zip(waits, late, lines, strict=True), lanes, strict=True)
     seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
-    for block, wait in zip(profile.blocks, waits, strict=True):
+    limit = register_limit(threads, spec.regs_per_sm)
+    for number, (block, wait) in enumerate(zip(profile.blocks, waits, strict=True)):
+        spilled = spilled_bytes(profile.pressure[number], threads, limit)
+        seconds[number] += spilled / (L1_BYTES_PER_CLOCK * spec.clock_hz)
         if block.unrolled:  # each entry waits once in full
-            seconds[block.around] += _waits(block, threads, spec, asked) - wait
+            seconds[block.around] += _waits(block, threads, spec, least) - wait
     return seconds
 
 
@@ -528,6 +528,18 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     return total
 
 
+def _late(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int, float]) -> float:
+    """Seconds that a round of a loop that loads ahead waits for what it does not: for memory where it asks for sectors
+    that the round before did not, else for L1."""
+    total = 0.0
+    for level in {load.level for load in block.loads if load.exposed}:
+        loads = [load for load in block.loads if load.exposed and load.level == level]
+        new = max(min(1.0, load.nearby * asked.get(load.number, 1.0)) for load in loads)
+        latency = new * spec.dram_latency + (1.0 - new) * L1_CYCLES / spec.clock_hz
+        total += _rounds(sum(load.elements for load in loads), threads) * latency
+    return total
+
+
 def _crowded(load: Load, threads: int) -> float:
     """With 16 sums a loop has room for one vector in the 32 registers that ptxas keeps to (12.8, sm_80 and 90)."""
     return load.crowding * (2.0 if load.crowding > 1.0 and load.carried and load.elements == 64.0 * threads else 1.0)
@@ -541,14 +553,14 @@ def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
 
 
 def _block_chain(
-    block: BlockProfile, waits: float, lines: float, lanes: Counter[str], num_warps: int, num_stages: int, spec: GPUSpec
+    block: BlockProfile, waits: tuple[float, ...], lanes: Counter[str], num_warps: int, num_stages: int, spec: GPUSpec
 ) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, arithmetic, lane exchanges.
 
     Every round takes the latency of device memory, because hits in L2 also meet queues there. Loads ahead begin once
     the round has made their addresses, beyond pointers that it only moves on.
     """
-    threads = num_warps * spec.warp_size
+    (loads, late, lines), threads = waits, num_warps * spec.warp_size
     apart = max(1.0, LONE_WARP_CYCLES * SCHEDULERS / num_warps)
     alone = apart * _vector_seconds(lanes, spec)
     dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
@@ -564,13 +576,10 @@ def _block_chain(
     work += (block.reductions * exchange + conflicts) / spec.clock_hz
     stages = block.stages or num_stages
     if not block.pipelined or stages < 2:
-        return waits + work
-    exposed = Counter[int]()
-    for load in block.loads:
-        exposed[load.level] += load.elements * load.exposed  # type: ignore[assignment]
-    late = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in exposed.values() if nbytes)
+        return loads + work
+    late = max(0.0, late - dots)  # asked for before the product
     addresses = apart * _vector_seconds(_block_lanes(block, threads, spec, ahead=True), spec)
-    ahead = (ASYNC_ROUND * waits + addresses) / (stages - 1)
+    ahead = (ASYNC_ROUND * loads + addresses) / (stages - 1)
     return max(ahead, work + late) if block.serial else max(ahead + dots, work) + late
 
 

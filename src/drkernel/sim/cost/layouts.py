@@ -21,6 +21,7 @@ VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
 LINE_BYTES = 128
 """of L1"""
+SECTOR_BYTES = 32
 SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
 MOVES = frozenset(
     {"arith.addi", "arith.subi", "arith.muli", "arith.extsi", "arith.extui", "tt.addptr", "tt.broadcast",
@@ -115,6 +116,12 @@ def _accesses(value: Value, user: Op, found: dict[int, frozenset[Op]]) -> frozen
         data = {"tt.load": (2,), "tt.store": (1,)}.get(user.name, (1, 2))
         whole = all(operand is not value or k not in data for k, operand in enumerate(user.operands))
         return frozenset([user] if whole else ())
+    loop = user if user.name == "scf.for" else user.block.parent if user.name == "scf.yield" and user.block else None
+    if loop is not None and loop.name == "scf.for" and value.type.elem == "ptr":  # pointers that it moves on
+        carried = loop.regions[0].blocks[0].args[1:]
+        given = user.operands[3:] if user is loop else user.operands
+        uses = [use for one, argument in zip(given, carried, strict=True) if one is value for use in argument.uses]
+        return frozenset(use for use in uses if use.name in _ACCESSES)
     ends = [found.get(id(result), frozenset[Op]()) for result in user.results]
     return frozenset[Op]().union(*ends) if all(ends) else frozenset()
 
@@ -306,6 +313,12 @@ def lines_of(load: Op) -> float:
     return pointer.type.numel * min(32, (pointer.type.shape or (1,))[0]) / 32.0
 
 
+def nearby(load: Op) -> float:
+    """Bytes of its elements over those of whole sectors, where its lanes lie in sectors of their own; else 1."""
+    share = elem_bytes(load.operands[0].type.pointee or "i8") / SECTOR_BYTES
+    return min(1.0, share) if _apart(load.operands[0], int(1.0 / share)) else 1.0
+
+
 def _apart(pointer: Value, least: int) -> bool:
     """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
     so many apart."""
@@ -316,7 +329,7 @@ def _apart(pointer: Value, least: int) -> bool:
         if op is None and (start := start_of(value)) is not None:
             ahead.append((start, axis))
             continue
-        if op is None or op.name not in MOVES or step(value, axis) == "same":
+        if op is None or op.name not in (*MOVES, "arith.remsi") or step(value, axis) == "same":
             return False
         if op.name == "tt.expand_dims":
             ahead.append((op.operands[0], axis - (axis > int(op.attrs.get("axis", "0")))))

@@ -10,12 +10,8 @@ memory and read back. The constants come from ptxas 12.8 for sm_90a on seven ker
 backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements per thread, 4 to 32 warps.
 
 Around tensor cores it is otherwise: accumulators stay, their operands and addresses take a quarter of the
-registers, and of what is held beyond the rest a block moves a fixed number of words. That was counted in the loops that
-ptxas makes of 41 spilling kernels (one and two products with tiles of 64 × 256 to 256 × 256, attention's backward pass
-with heads of 32 to 256; 4 and 8 warps, sm_90a); summed over their 72 loops, the estimate is off by 24%. A tile
-that the registers do not hold at all (128 × 256 by four warps: 256 words of 255) goes out and comes back in every
-iteration (512 words of a sum of 64; of one of 32, 332). Frames for sm_80 are up to three times as large. Counted by
-hand; ``test_fits_target.py`` counts three of them again.
+registers, and of what is held beyond the rest a block moves a fixed number of words (41 spilling kernels, sm_90a, whose
+loops were counted by hand: docs/cost_model.md; ``test_fits_target.py`` counts three of them again).
 """
 
 from __future__ import annotations
@@ -64,8 +60,8 @@ class BlockPressure:
     """largest number of bytes held at one place"""
     values: float = 0.0
     """bytes that one execution produces and uses: the traffic if every value went through memory"""
-    besides: float | None = None
-    """in a block that multiplies tiles, the same as ``held`` without what products make; None in others"""
+    tile: float = 0.0
+    """bytes of the largest product of tiles that it makes"""
 
 
 @dataclass(frozen=True)
@@ -85,13 +81,11 @@ def spilled_bytes(block: BlockPressure, threads: int, limit: int) -> float:
     """Bytes that one execution of a block by ``threads`` threads of ``limit`` registers writes to local memory and
     reads back."""
     words = block.held / 4.0 / max(1, threads)
-    if block.besides is None:
+    if not block.tile:
         return spilled_share(words, limit) * block.values
     beyond = 4.0 * threads * max(0.0, words - PRODUCT_ROOM * limit)
-    made = block.held - block.besides
-    whole = 2.0 * made if made > 4.0 * threads * limit else 0.0  # no place for a tile
-    others = spilled_share(block.besides / 4.0 / max(1, threads), limit) * block.values
-    return max(PRODUCT_MOVED * beyond, whole, others)
+    whole = 2.0 * block.tile if block.tile > 4.0 * threads * limit else 0.0  # no place for a tile
+    return max(PRODUCT_MOVED * beyond, whole)
 
 
 def spilled_share(words: float, limit: int) -> float:
@@ -110,8 +104,9 @@ def register_pressure(function: Function, threads: int) -> Pressure:
     """The estimate for programs of ``threads`` threads; spilled is what one pass over the kernel's blocks moves."""
     limit = register_limit(threads)
     of_gathered = GATHERED * max(map(_gathered_elements, blocks_of(function)))
-    words = BASE_REGISTERS + (live_bytes(function) / 4.0 + of_gathered) / threads
-    spilled = sum(spilled_bytes(block, threads, limit) for block in block_pressure(function))
+    blocks = block_pressure(function)
+    words = BASE_REGISTERS + (max(block.held for block in blocks) / 4.0 + of_gathered) / threads
+    spilled = sum(spilled_bytes(block, threads, limit) for block in blocks)
     return Pressure(int(min(words, limit)), int(spilled / threads))
 
 
@@ -121,27 +116,11 @@ def _gathered_elements(block: BasicBlock) -> float:
     return loaded / max(1, sum(op.name in PRODUCTS for op in block.ops))
 
 
-def live_bytes(function: Function) -> float:
-    """The most bytes of block values that a program holds at one place, temporaries included."""
-    changes = [
-        change
-        for each in _intervals(function)
-        # at one place what ends goes before what begins: element by element one takes the other's registers
-        for change in ((each.begin, 1, each.nbytes), (each.end, 0, -each.nbytes))
-    ]
-    total = most = 0.0
-    for _, _, change in sorted(changes):
-        total += change
-        most = max(most, total)
-    return most
-
-
 @lru_cache(maxsize=64)
 def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
     """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
-    lifetimes, intervals = Lifetimes(function, _inline(function)), _intervals(function)
-    held = _held_at(intervals), _held_at([each for each in intervals if not each.product])
-    return tuple(_of_block(block, lifetimes, *held) for block in blocks_of(function))
+    lifetimes, held = Lifetimes(function, _inline(function)), _held_at(_intervals(function))
+    return tuple(_of_block(block, lifetimes, held) for block in blocks_of(function))
 
 
 def _held_at(intervals: list[_Interval]) -> Callable[[int], float]:
@@ -162,8 +141,6 @@ class _Interval:
     nbytes: float
     whole: bool
     """whether all of it is held at a time"""
-    product: bool
-    """whether a product made it, or element-wise code of what one made"""
 
     @property
     def held(self) -> float:
@@ -171,67 +148,41 @@ class _Interval:
         return self.nbytes if self.whole else REORDERED * self.nbytes
 
 
-def _of_block(
-    block: BasicBlock, lifetimes: Lifetimes, held: Callable[[int], float], others: Callable[[int], float]
-) -> BlockPressure:
-    most = besides = values = 0.0
+def _of_block(block: BasicBlock, lifetimes: Lifetimes, held: Callable[[int], float]) -> BlockPressure:
+    most = values = 0.0
     for op in block.ops:
-        here = lifetimes.end(op)
-        most, besides = max(most, held(here)), max(besides, others(here))
+        most = max(most, held(lifetimes.end(op)))
         for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
-            if _tracked(value) and not is_index_like(value):
+            if value.type.is_block and not is_index_like(value):
                 values += _bytes_of(value)
-    multiplies = any(op.name in PRODUCTS for op in block.ops)
-    return BlockPressure(most, values, besides if multiplies else None)
+    products = [_bytes_of(op.results[0]) for op in block.ops if op.name in PRODUCTS]
+    return BlockPressure(most, values, max(products, default=0.0))
 
 
 def _intervals(function: Function) -> list[_Interval]:
     """The block values that live in registers."""
     ops = walk(function.body)
-    inline, products = _inline(function), _of_products(ops)
+    inline = _inline(function)
     lifetimes = Lifetimes(function, inline)
     syncs = [(lifetimes.start(op), lifetimes.end(op)) for op in ops if op.name in _SYNC]
     found = []
     for op in ops:
         for value in op.results:
-            if _tracked(value) and id(value) not in inline and not _elsewhere(value):
+            if value.type.is_block and id(value) not in inline and not _elsewhere(value):
                 begin, end = lifetimes.end(op), lifetimes.last_in_registers(value)
-                held = any(begin <= start and stop < end for start, stop in syncs)
+                held = op.name in PRODUCTS or any(begin <= start and stop < end for start, stop in syncs)
                 if end >= begin:
-                    found.append(_Interval(begin, end, _bytes_of(value), held, id(value) in products))
+                    found.append(_Interval(begin, end, _bytes_of(value), held))
         if op.name in ("scf.for", "scf.while"):
             for argument in op.regions[0].blocks[0].args:
-                if _tracked(argument) and argument.type.elem != "ptr":
+                if argument.type.is_block and argument.type.elem != "ptr":
                     begin, end = lifetimes.start(op), lifetimes.end(op)
-                    found.append(_Interval(begin, end, _bytes_of(argument), True, id(argument) in products))
-    return found
-
-
-def _of_products(ops: list[Op]) -> set[int]:
-    """The values that products make, and what element-wise code and loops make of those."""
-    found: set[int] = set()
-    before = -1
-    while before != len(found):
-        before = len(found)
-        for op in ops:
-            size = op.results[0].type.numel if op.name.startswith(("arith.", "math.")) else 0
-            if op.name in PRODUCTS or any(id(one) in found and one.type.numel == size for one in op.operands):
-                found.update(id(value) for value in op.results)
-            if op.name == "scf.for":
-                body = op.regions[0].blocks[0]
-                given = body.ops[-1].operands if op.results else []  # a loop that carries nothing may have no yield
-                for value, argument, result in zip(given, body.args[1:], op.results, strict=True):
-                    if id(value) in found:
-                        found.update((id(argument), id(result)))
+                    found.append(_Interval(begin, end, _bytes_of(argument), True))
     return found
 
 
 def _inline(function: Function) -> set[int]:
     return {id(v) for op in walk(function.body) for v in op.results if v.type.is_block and is_index_like(v)}
-
-
-def _tracked(value: Value) -> bool:
-    return value.type.is_block
 
 
 def _bytes_of(value: Value) -> float:

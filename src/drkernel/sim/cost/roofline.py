@@ -250,10 +250,10 @@ def _shared(stats: LaunchStats, asked_of: Mapping[int, float], held: float, spec
 
 
 def asked_shares(stats: LaunchStats, profile: KernelProfile) -> dict[int, float]:
-    """Share of what the text of each load says that its masks leave."""
+    """What each load asks for over what its text says: masks leave a share, other lines make it more."""
     asked = _asked(stats, profile)
     return {
-        load.number: min(1.0, asked[load.number] / (count * load.nbytes))
+        load.number: asked[load.number] / (count * load.nbytes)
         for index, count in stats.executed
         for load in profile.blocks[index].loads
         if count * load.nbytes
@@ -384,6 +384,28 @@ def peak_of(unit: str, spec: GPUSpec) -> float:
 def mma_sync_share(spec: GPUSpec) -> float:
     """Share of the tensor rate that kernels on ``mma.sync`` reach: all of it before Hopper."""
     return MMA_SYNC_SHARE if isinstance(spec.arch, int) and spec.arch >= 90 else 1.0
+
+
+RESERVED_SHARED_BYTES = 1024
+"""Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
+
+
+def residence(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> dict[str, int]:
+    """Return how many programs each resource of one SM has room for; ``registers`` are those of a thread."""
+    threads = num_warps * spec.warp_size
+    limits = {"threads": spec.max_threads_per_sm // threads, "blocks": spec.max_blocks_per_sm}
+    if shared_bytes:
+        reserved = RESERVED_SHARED_BYTES if spec.vendor == "nvidia" else 0
+        limits["shared memory"] = spec.smem_per_sm // (shared_bytes + reserved)
+    if registers:
+        granule = -(-registers // 8) * 8  # registers are handed out in eights
+        limits["registers"] = spec.regs_per_sm // (granule * threads)
+    return limits
+
+
+def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
+    """Return the resident programs of one SM: the tightest limit of threads, blocks, shared memory and registers."""
+    return max(1, min(residence(spec, num_warps, shared_bytes, registers).values()))
 
 
 UPDATE_BYTES = 2 * 64.0

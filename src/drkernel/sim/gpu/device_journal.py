@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.operators import operator_cost, synchronises
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
-from drkernel.sim.cost.roofline import L2State, peak_of
+from drkernel.sim.cost.roofline import L2State, peak_of, residence
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
-from drkernel.sim.cost.launch_time import block_seconds, blocks_per_sm, launch_cost
+from drkernel.sim.cost.launch_time import block_seconds, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import L2State
+from drkernel.sim.cost.roofline import L2State, blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target import (
     KernelResources,
