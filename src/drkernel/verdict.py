@@ -55,7 +55,7 @@ class Timing(Config):
 
 ALIKE_WITHIN = 1.10
 """modelled times of one task's kernels that differ by less cannot be told apart: of block-scaled products with measured
-winners the modelled one is in the median ahead of the real one by 1.08 on A100 and B200 (12), by 1.31 on Hopper (18)"""
+winners the modelled one is in the median ahead of the real one by 1.08 (64 on A100, H100, H200 and B200)"""
 HANGS_ABOVE = 1.1
 """speedup of calls over that of device work, either way, from which a speedup hangs on the host"""
 
