@@ -390,6 +390,61 @@ def noinline_functions(device: str) -> Iterator[Check]:
 
 
 @triton.jit
+def leaves_early(k, x, out):
+    value = tl.load(x + k)
+    if value == 0:
+        return
+    if value < 0:
+        value = -value
+    else:
+        value *= 2
+    tl.store(out + k, value)
+
+
+@triton.jit
+def early_values(k, x, BLOCK: tl.constexpr):
+    value = tl.load(x + k)
+    if value == 0:
+        return tl.full((BLOCK,), -1, tl.int32), value + 5
+    value += 1
+    if value > 5:
+        return tl.arange(0, BLOCK) * value, value
+    return tl.arange(0, BLOCK) + value, value * 2
+
+
+@triton.jit
+def early_kernel(x, out, blocks, sums, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid < n:
+        leaves_early(pid, x, out)
+    total = 0
+    for k in range(n):
+        block, value = early_values(k, x, BLOCK)
+        tl.store(blocks + (pid * n + k) * BLOCK + tl.arange(0, BLOCK), block)
+        total += value * (pid + 1)
+    tl.store(sums + pid, total)
+
+
+@case(interpreter=False)
+def early_returns_of_functions_called_in_branches_and_loops(device: str) -> Iterator[Check]:
+    numbers, programs = [0, -4, 5, 2, 9], 6
+    x = torch.tensor(numbers, dtype=torch.int32, device=device)
+    out = torch.full((programs,), 99, dtype=torch.int32, device=device)
+    blocks = torch.zeros(programs, len(numbers), 4, dtype=torch.int32, device=device)
+    sums = torch.zeros(programs, dtype=torch.int32, device=device)
+    early_kernel[(programs,)](x, out, blocks, sums, len(numbers), BLOCK=4)
+    left = [99 if one == 0 else -one if one < 0 else 2 * one for one in numbers]
+    yield Check("branch", out.cpu(), torch.tensor([*left, 99], dtype=torch.int32))
+    four = torch.arange(4, dtype=torch.int32)
+    rows, values = [], []
+    for one in numbers:
+        rows.append(four * 0 - 1 if one == 0 else four * (one + 1) if one > 4 else four + one + 1)
+        values.append(5 if one == 0 else one + 1 if one > 4 else 2 * (one + 1))
+    yield Check("loop", blocks.cpu(), torch.stack(rows).expand(programs, -1, -1))
+    yield Check("values", sums.cpu(), (torch.arange(programs) + 1).int() * sum(values))
+
+
+@triton.jit
 def programs_kernel(out):
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     at = (z * tl.num_programs(1) + y) * tl.num_programs(0) + x

@@ -501,6 +501,11 @@ def test_storages_share_and_show_their_memory() -> None:
         assert x.tolist() == x.storage().tolist() == [0, 1, 3, 4, 5, 6] and x.storage()[3] == 4
         assert torch.empty(0, device="cuda").set_(x.storage(), 1, (2,), (2,)).tolist() == [1, 4]
         assert torch.empty(0, dtype=torch.int16, device="cuda").set_(storage).shape == (12,)
+        for given in (storage, x.storage()):
+            torch.tensor(given, dtype=torch.float32, device="cuda")[5] += 1
+            torch.as_tensor(given, dtype=torch.float32)[4] += 1
+            torch.tensor(given, dtype=torch.float32, device="cpu")[4] = 9
+        assert x.tolist() == [0, 1, 3, 4, 7, 8]
         copied = storage.clone()
         storage.fill_(0)
         assert x.tolist() == [0] * 6 and sum(copied.cpu()) > 0 and storage[0] == 0

@@ -389,7 +389,10 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     pinned = kwargs.pop("pin_memory", False)
     data = args[0] if args else kwargs.pop("obj" if func is torch.asarray else "data", None)
     on_device = is_cuda(wanted)
-    if isinstance(data, DeviceTensor):
+    if isinstance(data, (torch.TypedStorage, torch.UntypedStorage)) and data.is_cuda:
+        whole: Any = getattr(data, "_untyped_storage", data)
+        value = whole.elements(kwargs.get("dtype") or getattr(data, "dtype", torch.int64)).to(wanted)
+    elif isinstance(data, DeviceTensor):
         value = data.detach() if func is torch.tensor or requires_grad is False else data
         copy, dtype = kwargs.get("copy"), kwargs.get("dtype") or value.dtype
         if copy is False and (dtype != value.dtype or (wanted is not None and not on_device)):
@@ -410,7 +413,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _with_elements_on_host(data: Any) -> Any:
     """Copy the device's tensors in (nested) lists to the host, as ``torch.tensor([x[0], x[1]])`` does one by one."""
-    if isinstance(data, (DeviceTensor, torch.TypedStorage, torch.UntypedStorage)):
+    if isinstance(data, DeviceTensor):
         return data.cpu()
     if isinstance(data, (list, tuple)) and any(isinstance(value, (DeviceTensor, list, tuple)) for value in data):
         return [_with_elements_on_host(value) for value in data]

@@ -53,15 +53,15 @@ def _front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     found = None if kept is None else kept.get(*key)
     if found is not None:
         return found[1:].decode(), found[:1] == b"1"
-    with _DescriptorWatch() as watch:
-        text = ttir_text(src, target, options)
+    text, describes = ttir_text(src, target, options)
     if kept is not None:
-        kept.put(str(int(watch.seen)).encode() + text.encode(), *key)
-    return text, watch.seen
+        kept.put(str(int(describes)).encode() + text.encode(), *key)
+    return text, describes
 
 
-def ttir_text(src: Any, target: Any, options: Any) -> str:
-    """Return the TTIR of a Triton ``ASTSource``, with source locations, and tensor descriptors rewritten to pointers.
+def ttir_text(src: Any, target: Any, options: Any) -> tuple[str, bool]:
+    """Return the TTIR of a Triton ``ASTSource``, with source locations, and tensor descriptors rewritten to pointers;
+    and whether the kernel makes such descriptors itself, which needs scratch memory from sm_90 on.
 
     Args:
         src: ``triton.compiler.ASTSource``.
@@ -84,12 +84,13 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
         filter_traceback(error)  # users see their own lines, as Triton shows them
         raise
     made = str(module)
+    describes = "tt.make_tensor_descriptor" in made
     lowered = _HALF_EXTREMES.sub(lambda found: f"tt.descriptor_reduce {'and' if found[1] == 'min' else 'or'}", made)
     if lowered != made:
-        return _inlined(lowered, context)
+        return _inlined(lowered, context), describes
     _run_passes(module)
     text = str(module)
-    return _inlined(text, context) if "tt.call @" in text else text
+    return _inlined(text, context) if "tt.call @" in text else text, describes
 
 
 _ready: list[Any] = []
@@ -249,16 +250,48 @@ def warm() -> None:
 
 
 def _inlined(text: str, context: Any) -> str:
-    """Return the module with its ``noinline`` functions inlined, because no call stack is simulated."""
+    """Return the module with the calls that are left inlined, because no call stack is simulated: of ``noinline``
+    functions, and, inside branches and loops, of those that return early."""
     from triton._C.libtriton import ir
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.ttir"
-        path.write_text(text.replace("noinline = true", "noinline = false"))
+        path.write_text(_CALLED.sub(_of_one_block, text.replace("noinline = true", "noinline = false")))
         module = ir.parse_mlir_module(str(path), context)
         module.context = context
         _run_passes(module)
         return str(module)
+
+
+_CALLED = re.compile(r"^(  tt\.func private [^\n]*\n)(.*?)(?=^  \})", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^  (\^\w+)(?:\(([^\n]*)\))?:[^\n]*\n", re.MULTILINE)
+_TARGET = re.compile(r"(\^\w+)(?:\(([^:]*) : [^)]*\))?")
+_RETURNED = re.compile(r"^    tt\.return [^\n]* : (.*?)(?: loc\(.*)?$", re.MULTILINE)
+
+
+def _of_one_block(function: re.Match[str]) -> str:
+    """The device function with nested ``scf.if`` for its blocks, which early returns make and MLIR inlines into no
+    region. What follows where branches meet again is written out in each."""
+    parts = ["", "", *_BLOCK.split(function[2])]
+    types = ", ".join(_RETURNED.findall(function[2])[:1])
+    made: dict[str, tuple[list[str], str]] = {}
+    for at in range(len(parts) - 3, -1, -3):  # branches lead to later blocks
+        before, _, end = parts[at + 2].rstrip().rpartition("\n")
+        follow = []
+        for label, passed in _TARGET.findall(end):
+            names, body = made[label]
+            for name, value in zip(names, passed.split(", "), strict=False):
+                body = re.sub(rf"{re.escape(name)}(?![\w$.-])", value, body)
+            follow.append(body)
+        condition, count = end.partition("cond_br ")[2].partition(",")[0], types.count(",") + 1
+        branch = f"scf.if {condition} -> ({types}) {{\n" + "\n} else {\n".join(follow) + "\n}\nscf.yield"
+        if types:
+            values = ", ".join(f"%returned{at}#{k}" for k in range(count))
+            branch = f"%returned{at}:{count} = {branch} {values} : {types}"
+        end = branch if condition else "".join(follow) or end.replace("tt.return", "scf.yield")
+        made[parts[at]] = re.findall(r"(%[\w$.-]+): ", parts[at + 1] or ""), f"{before}\n{end}"
+    start, _, values = made[""][1].rpartition("scf.yield")
+    return f"{function[1]}{start}tt.return{values}\n"
 
 
 def _run_passes(module: Any) -> None:
@@ -277,24 +310,3 @@ def _run_passes(module: Any) -> None:
     passes.common.add_symbol_dce(manager)
     passes.ttir.add_loop_unroll(manager)
     manager.run(module, "make_ttir")
-
-
-class _DescriptorWatch:
-    """Detects whether the front end creates tensor descriptors in device code, which need scratch memory from sm_90
-    on."""
-
-    def __enter__(self) -> _DescriptorWatch:
-        from triton.language.semantic import TritonSemantic
-
-        self.seen = False
-        self._owner, self._original = TritonSemantic, TritonSemantic.make_tensor_descriptor
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self.seen = True
-            return self._original(*args, **kwargs)
-
-        TritonSemantic.make_tensor_descriptor = watched
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._owner.make_tensor_descriptor = self._original
