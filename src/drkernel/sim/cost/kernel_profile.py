@@ -50,8 +50,6 @@ _LOOPS = ("scf.for", "scf.while")
 _POSITIONAL = MOVES | {"tt.splat", "arith.remsi", "arith.remui", "arith.trunci", "arith.cmpi", "arith.andi"}
 _PIECE = 16
 """most elements of one access"""
-_LEAST_SHARE = 0.25
-"""arithmetic of addresses that is done once for a vector access, of what each element alone would take, at the least"""
 _WITHIN_WARP = 0.2
 """a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 _ONE_WARP = 0.5
