@@ -126,9 +126,9 @@ def test_draws_are_a_function_of_the_seed_and_budgets_are_kept(served):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from drkernel.rl.model.answerer import Server
+from drkernel.rl.model.answerer import PolicyServer
 from test_served_vllm import CONTEXT, fresh_policy, settings
-server = Server.start(settings(), fresh_policy(), Path(sys.argv[1]), CONTEXT)
+server = PolicyServer.start(settings(), fresh_policy(), Path(sys.argv[1]), CONTEXT)
 print(server.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -21,6 +21,7 @@ from drkernel.sim.wire.commands import UnsupportedOp
 def test_torchs_own_kernels_of_operators_are_not_a_users(monkeypatch):
     """A CUDA build has ``aten::bmm`` registered from Python: every batched product was handed to it, and failed."""
     monkeypatch.setattr(torch.library, "_impls", {*torch.library._impls, "aten/bmm/CUDA"})
+    monkeypatch.setattr(library_calls, "_OF_TORCH", set())
     bmm = torch.ops.aten.bmm.default
     assert library_calls.registered_kernel(bmm) is not None, "of whoever registered it"
     monkeypatch.setattr(library_calls, "_OF_TORCH", {"aten/bmm/CUDA"})
