@@ -115,8 +115,8 @@ def main() -> int:
     if arguments.write:
         write_table(PAGE.with_suffix(".csv"), table(rows))
         found = figures(rows)
-        counts = {pattern: text for pattern, text in found.items() if pattern in (CAUGHT, CONDEMNED)}
-        for page, said in [(PAGE, found), *((page, counts) for page in ALSO)]:
+        for page in (PAGE, *ALSO):
+            said = found if page == PAGE else {pattern: found[pattern] for pattern in (CAUGHT, CONDEMNED)}
             page.write_text(with_figures(page.read_text(encoding="utf-8"), said), encoding="utf-8")
         print(f"wrote the figures of {PAGE.relative_to(ROOT)} and its table, and its counts in README and status")
     return 1 if bad else 0
