@@ -454,8 +454,9 @@ class _Pairs:
             )  # fmt: skip
 
         until = time.perf_counter() + SPIN_SECONDS
-        while timed(1, None, True) and time.perf_counter() < until:
-            pass
+        timed(1, None, True)
+        while time.perf_counter() < until:
+            timed(1, None, True)
         return timed(len(work.order), keep, dry)
 
     def _compared(self, kept: Sequence[Output], work: _Work, keep: int) -> Correctness:

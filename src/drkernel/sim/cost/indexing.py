@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from drkernel.sim.cost.pointwise import fill, pointwise, streaming
-from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, Unpriced, read, scratch, write
+from drkernel.sim.cost.records import (
+    SECTOR_BYTES,
+    Access,
+    Grid,
+    KernelWork,
+    MetaCall,
+    TensorMeta,
+    Unpriced,
+    read,
+    scratch,
+    write,
+)
 from drkernel.sim.cost.roofline import scattered_updates
 from drkernel.sim.spec import GPUSpec
 
@@ -123,7 +134,6 @@ def unique(call: MetaCall) -> list[KernelWork]:
     return [*work, streaming("gather", [*map(write, call.outputs)], elements, {})]
 
 
-SECTOR_BYTES = 32
 INDEX_TYPES = ("int64", "int32", "bool", "uint8")
 SMALL_EMBEDDING = 3072
 """Up to this many indices the gradient of an embedding is accumulated in one pass, without sorting them."""

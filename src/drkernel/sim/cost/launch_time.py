@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
 from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
-from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.records import SECTOR_BYTES, CostEstimate
 from drkernel.sim.cost.roofline import (
-    SECTOR_BYTES,
     SM_BANDWIDTH_SHARE,
     L2State,
     asked_again,

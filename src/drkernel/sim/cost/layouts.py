@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from drkernel.sim.cost.records import SECTOR_BYTES
 from ttir_executor.lower.access import hint
 from ttir_executor.lower.dot import PRODUCTS, work_of
 from ttir_executor.lower.plan import is_index_like, walk
@@ -21,7 +22,6 @@ VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
 LINE_BYTES = 128
 """of L1"""
-SECTOR_BYTES = 32
 SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
 MOVES = frozenset(
     {"arith.addi", "arith.subi", "arith.muli", "arith.extsi", "arith.extui", "tt.addptr", "tt.broadcast",

@@ -13,12 +13,12 @@ from drkernel.sim.cost.kernel_profile import COMBINES, BlockProfile, dot_of, hom
 from drkernel.sim.cost.launch_time import (
     DEPENDENT_CYCLES,
     PROGRAM_CYCLES,
-    SECTOR_BYTES,
     SHUFFLE_CYCLES,
     THREAD_BYTES_AHEAD,
     dot_rate,
 )
 from drkernel.sim.cost.layouts import Layouts, lanes_of, layouts_of
+from drkernel.sim.cost.records import SECTOR_BYTES
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import SourceLine

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
+SECTOR_BYTES = 32
+"""that a cache fetches at least"""
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex32": 4, "complex64": 8, "complex128": 16,

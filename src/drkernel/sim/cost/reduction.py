@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
-from drkernel.sim.cost.records import Access, Grid, KernelWork, MetaCall, TensorMeta, read, scratch, write
+from drkernel.sim.cost.records import SECTOR_BYTES, Access, Grid, KernelWork, MetaCall, TensorMeta, read, scratch, write
 
 REDUCE_EFFICIENCY = 0.95
 ARG_REDUCE_EFFICIENCY = 0.90
@@ -372,7 +372,6 @@ def equal(call: MetaCall) -> list[KernelWork]:
     ]
 
 
-SECTOR_BYTES = 32
 SHARED_SUM_CYCLES = 30.0
 """A number from shared memory, added to the sum of those before."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
-from drkernel.sim.cost.records import Access, CostEstimate, KernelWork, TensorMeta, write
+from drkernel.sim.cost.records import SECTOR_BYTES, Access, CostEstimate, KernelWork, TensorMeta, write
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 from ttir_executor.results import LaunchStats
@@ -135,7 +135,6 @@ def _pushed_out(dirty: float, read: float, written: float) -> float:
     return max(beyond_own(written), fewer + beyond_own(fewer) - written)
 
 
-SECTOR_BYTES = 32
 L1_SHARE = 0.25
 """Share of an SM's shared memory and L1 assumed to hold repeated reads."""
 L1_WINDOW_SHARE = 0.75

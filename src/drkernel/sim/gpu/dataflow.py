@@ -109,8 +109,7 @@ class DataFlow:
         only_written = rule.base in REPLACING or rule.out_variant
         reads = self._numbers(plain if only_written else inputs)
         writes = self._numbers([*outputs, *written])
-        whole = [held for held in written if only_written and held.tensor.is_contiguous()]
-        whole = [held for held in whole if held.tensor.numel() * held.tensor.element_size() >= held.nbytes]
+        whole = [held for held in written if only_written and _covers(held)]
         origin: Origin = "fill" if rule.base in FILLS else "operator"
         if rule.base in MOVES:
             origin = self._worst(self._numbers(plain[:1]))
@@ -234,6 +233,10 @@ class DataFlow:
         if exact:
             return "exact"
         return "near" if all(any(_near(output, kept) for kept in self._kept) for output in outputs) else None
+
+
+def _covers(held: Held) -> bool:
+    return held.tensor.numel() * held.tensor.element_size() >= held.nbytes and held.tensor.is_contiguous()
 
 
 def _expanded(held: Held) -> bool:

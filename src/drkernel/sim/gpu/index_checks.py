@@ -81,6 +81,11 @@ def _along(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     yield args[2], 0, _size(args[0], args[1]) - 1, None
 
 
+def _along_either_way(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    size = _size(args[0], args[1])
+    yield args[2], -size, size - 1, None
+
+
 def _flat(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     count = args[0].numel()
     yield args[1], -count, count - 1, None
@@ -152,6 +157,10 @@ def _labels(scores: int, target: int) -> Callable[[Arguments, dict], Iterator[Bo
 
 def _pivots(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     yield args[1], 1, _size(args[0], -2) if args[0].dim() > 1 else 0, None
+
+
+def _sorter(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    yield options.get("sorter"), 0, _size(args[0], -1) - 1, None
 
 
 def _bags(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
@@ -251,7 +260,7 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     **dict.fromkeys(
         names("gather scatter scatter_add scatter_reduce index_select index_add index_copy index_reduce"), _along
     ),
-    "index_fill": lambda args, options: iter([(args[2], -(size := _size(args[0], args[1])), size - 1, None)]),
+    "index_fill": _along_either_way,
     **dict.fromkeys(names("index index_put _index_put_impl"), _lists),
     "take": _flat,
     "put": _flat,
@@ -275,7 +284,7 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     "multilabel_margin_loss_backward": _labels(1, 2),
     "linalg_lu_solve": _pivots,
     "lu_unpack": _pivots,
-    "searchsorted": lambda args, options: iter([(options.get("sorter"), 0, _size(args[0], -1) - 1, None)]),
+    "searchsorted": _sorter,
     "repeat_interleave": _repeats,
     "_ctc_loss": _ctc,
     "_ctc_loss_backward": lambda args, options: _ctc((*args[1:5], args[7]), options),

@@ -46,8 +46,7 @@ class LibraryCalls:
         path."""
         named: dict[str, Callable[..., Any]] = {
             **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
-            **{name: partial(lambda of, *args, **kw: self.run(of, args, kw), getattr(torch.ops.aten, name).default)
-               for name in OWN_KERNELS},
+            **{name: partial(self._as_it_is, getattr(torch.ops.aten, name).default) for name in OWN_KERNELS},
             "dropout": self._dropout, "scaled_dot_product_attention": self._attention, "rms_norm": self._rms_norm,
         }  # fmt: skip
         return {name: partial(self._if_ours, name in RECORDED, stand_in) for name, stand_in in named.items()}
@@ -65,6 +64,9 @@ class LibraryCalls:
         if not train or not 0 < p < 1:
             return NotImplemented
         return self.run(torch.ops.aten.native_dropout.default, (x, p, train), {})[0]
+
+    def _as_it_is(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.run(overload, args, kwargs)
 
     def _rms_norm(
         self, x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,

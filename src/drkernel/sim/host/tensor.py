@@ -392,8 +392,7 @@ class DeviceLink:
                 raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
             kwargs = {key: value for key, value in kwargs.items() if key not in _HOST_OPTIONS}
         if op.mixes is None:
-            if not isinstance(args[0], DeviceTensor) and any(isinstance(i, DeviceTensor) for i in args[1]):
-                raise RuntimeError(MIXED_INDICES)
+            self._refuse_mixed_indices(args)
         elif op.from_template and not isinstance(args[0], DeviceTensor):
             args = (self._template(args[0]), *args[1:])
         sent: list[DeviceTensor] = []  # keeps copies of host operands alive until the operator has run
@@ -451,6 +450,10 @@ class DeviceLink:
         first = args[0]
         form = torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
         return func(form, *args[1:], **kwargs)
+
+    def _refuse_mixed_indices(self, args: Any) -> None:
+        if not isinstance(args[0], DeviceTensor) and any(isinstance(i, DeviceTensor) for i in args[1]):
+            raise RuntimeError(MIXED_INDICES)
 
     def _copy(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Cast, or copy between host and device."""
