@@ -223,7 +223,7 @@ def serve_process(tmp_path, *arguments, env=None, **options):
 
 @pytest.mark.parametrize("token", ["\u043a" * 16, "with a blank in it", "sixteen of them\n", "short"])
 def test_a_token_that_no_header_can_carry_is_refused_at_the_start(token):
-    with pytest.raises(GuardError, match="16" if token == "short" else ""):
+    with pytest.raises(GuardError, match="16" if token == "short" else None):
         check_binding("127.0.0.1", token)
 
 

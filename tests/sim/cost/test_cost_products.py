@@ -88,8 +88,11 @@ def test_hopper_takes_four_warps_and_64_rows_for_its_own_instructions() -> None:
     full, few_warps = Dot("tensor_fp16", 2.0**19, 64, 64 * 64), Dot("tensor_fp16", 2.0**18, 32, 32 * 64)
     assert dot_rate(full, 128, h100) > 1.3 * dot_rate(full, 64, h100) == 1.3 * dot_rate(few_warps, 128, h100)
     assert dot_rate(full, 128, a100) == dot_rate(full, 64, a100) == dot_rate(few_warps, 128, a100)
-    chained = replace(full, chained=True)  # eight warps along 64 rows make each of them twice
-    assert dot_rate(chained, 256, h100) == dot_rate(chained, 128, h100) / 2
+    broad = Dot("tensor_fp16", 2.0**21, 64, 64 * 256)  # of which shared memory gives the operands fast enough
+    for one in (full, broad):
+        chained = replace(one, chained=True)  # eight warps along 64 rows make each of them twice
+        assert dot_rate(chained, 256, h100) == dot_rate(chained, 128, h100) / 2
+    assert dot_rate(chained, 256, h100) == dot_rate(broad, 256, h100) / 2 == dot_rate(chained, 128, h100) / 2
     assert dot_rate(full, 256, h100) < dot_rate(full, 128, h100)  # beside each other, warps read the same rows twice
     wide, narrow = Dot("fp32_dot", 1.0, 128, 128 * 128), Dot("fp32_dot", 1.0, 16, 16 * 16)
     assert dot_rate(wide, 128, h100) > 1.25 * dot_rate(narrow, 128, h100)
