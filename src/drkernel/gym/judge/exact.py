@@ -1,8 +1,9 @@
 """Exact verification: whether what the candidate computes is what was asked, without a tolerance.
 
-After the answers of all checked calls were right, the candidate is called in a session of its own at a small size, and
-the device records its commands; at the checked sizes if it does there what it does not do in calls that are timed. The
-judge evaluates the reference and those commands in two finite fields at random points
+After the answers of all checked calls were right, the candidate is called at a small size, and the device's record of
+its commands is read; at the checked sizes if it does there what it does not do in calls that are timed. Where the
+answer needs more than that call, or it does otherwise than calls that are timed, it is called in a session of its own.
+The judge evaluates the reference and those commands in two finite fields at random points
 (``ttir_executor.exact``). Equal residues mean equal expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
 that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
@@ -94,7 +95,7 @@ class ExactCheck:
         timed = _TimedCalls(side, checker, weights)
         for at in filter(None, (_small(request, side), side)):
             try:
-                call = _recorded(request, at, timed, factory)
+                call = _recorded_on(checker, at, timed, weights) or _recorded(request, at, timed, factory)
                 made = _decided(call, at, timed, start)
                 if made[0].outcome == "differs" and at is not side and not _is_right(request, at, timed, factory):
                     made = _open("at a small size the answer is wrong by any comparison", start), []
@@ -231,6 +232,21 @@ def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
+def _recorded_on(
+    checker: Checker, at: ExpectedSide, timed: _TimedCalls, weights: Mapping[str, Place]
+) -> RecordedCall | None:
+    """Two more calls in the checker's session; None where the second needs what earlier ones did, or does otherwise than
+    calls that are timed."""
+    session = checker.session
+    assert isinstance(session, SimulatedSession)
+    session.prefer(timed.choices)
+    session.record(inputs=True)
+    call = _second_call(session, at, checker.side.instance.state_dict(), timed, weights)
+    session.record(inputs=False)
+    alone = call.tape.whole and call.calls <= {0, max(call.calls) - 1, max(call.calls)}
+    return call if alone and timed.apart(call.facts, at) is None else None
+
+
 def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> RecordedCall:
     """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
     things."""
@@ -239,12 +255,23 @@ def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         session.record()
         if (places := placed_weights(session, request, at, timed.choices)) is None:
             raise TaskError("weights do not fit")
-        session.limit(PATIENCE_S)
-        bound, before = _bound(at, timed.changed), draw_inputs(at.reference, at.seeds("exact", 3))
-        session.call(arguments_of(before), poison="nan")
-        result = session.call(arguments_of(bound.inputs), poison="nan")
-        tape, facts = session.tape(), _facts(session, result, places)
-        changed = [(session.region(result.arguments[n]), bound.inputs[n].dtype) for n in timed.changed]
+        return _second_call(session, at, at.instance.state_dict(), timed, places)
+
+
+def _second_call(
+    session: SimulatedSession,
+    at: ExpectedSide,
+    state: Mapping[str, torch.Tensor],
+    timed: _TimedCalls,
+    weights: Mapping[str, Place],
+) -> RecordedCall:
+    """``state``: the reference's, which the session has been given."""
+    session.limit(PATIENCE_S)
+    bound, before = _bound(at, state, timed.changed), draw_inputs(at.reference, at.seeds("exact", 3))
+    session.call(arguments_of(before), poison="nan")
+    result = session.call(arguments_of(bound.inputs), poison="nan")
+    tape, facts = session.tape(), _facts(session, result, weights)
+    changed = [(session.region(result.arguments[n]), bound.inputs[n].dtype) for n in timed.changed]
     kernels = [one.name for one in result.record.launches]
     forms = [TensorForm(m.address, m.shape, m.stride, dtype, m.storage) for m, dtype in changed if m is not None]
     return RecordedCall(bound, tape, result.outputs, forms, kernels, earlier_calls(tape), before, facts)
@@ -256,10 +283,10 @@ def _is_right(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factor
         return placed_weights(session, request, at, timed.choices) is not None and Checker(at, session).run("fresh")
 
 
-def _bound(at: ExpectedSide, changed: Sequence[int]) -> BoundCall:
+def _bound(at: ExpectedSide, state: Mapping[str, torch.Tensor], changed: Sequence[int]) -> BoundCall:
     """The reference's side of a call, on a model of its own: the evaluation may write into it."""
     instance = at.problem.instance(at.build_seed)
-    instance.model.load_state_dict(at.instance.model.state_dict())
+    instance.model.load_state_dict(state)
     instance.model.train(at.instance.model.training)
     return BoundCall(
         lambda given: [*flatten_outputs(instance.model(*given)), *(given[place] for place in changed)],
@@ -271,7 +298,7 @@ def _bound(at: ExpectedSide, changed: Sequence[int]) -> BoundCall:
     )
 
 
-def _facts(session: SimulatedSession, result: CallResult, weights: dict[str, Place]) -> Seen | None:
+def _facts(session: SimulatedSession, result: CallResult, weights: Mapping[str, Place]) -> Seen | None:
     record = result.record.device
     return None if record is None else seen(record, {**places_of(session, result.arguments), **weights})
 

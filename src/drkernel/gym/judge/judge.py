@@ -265,6 +265,8 @@ class Trial:
         """Load the candidate and pass on the weights; return False when it lacks some."""
         with self.phase("load"):
             given = side.instance
+            if self.settings.exact and isinstance(self.session, SimulatedSession):
+                self.session.record(inputs=False)
             loaded = self.session.load(
                 self.request.candidate,
                 given.init_args,
@@ -335,6 +337,8 @@ class Trial:
         if self.comparison is None and self.settings.exact and possible:
             with self.phase("exact"):
                 self.comparison = ExactCheck(self.request, side, checker, self.weights, self.factory)
+            if checker.session.over:
+                self._revive(side, checker)
         return self.comparison
 
     def _makes_the_answer(self, side: ExpectedSide, checker: Checker) -> bool:

@@ -564,10 +564,10 @@ def placed_weights(
     """Load the candidate, with the ``preferred`` configurations of its kernels, and pass on the weights; return their
     addresses, None where they do not fit."""
     given = side.instance
+    session.prefer(preferred)
     loaded = session.load(
-        request.candidate, given.init_args, given.init_kwargs,
-        seed=side.build_seed, conv_tf32=side.conv_tf32, preferred=preferred,
-    )  # fmt: skip
+        request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32
+    )
     if side.bind(loaded.parameters) is not None:
         return None
     side.hand_over(session)

@@ -43,6 +43,7 @@ class Runner:
         """The commands that the judge may send."""
         return {
             "load": self._load,
+            "prefer": self._prefer,
             "load_state": self._load_state,
             "state": self._tensors_of_state,
             "mode": self._mode,
@@ -89,8 +90,6 @@ class Runner:
         self._importing = False
         if not hasattr(module, "ModelNew"):
             raise CompileError("the source defines no class ModelNew")
-        if header.get("preferred"):
-            prefer(header["preferred"])
         model = self._construct(module.ModelNew, args, kwargs, header)
         self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
@@ -104,6 +103,9 @@ class Runner:
                 return new(*args, **kwargs)
         torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
         return new(*args, **kwargs)
+
+    def _prefer(self, header: dict[str, Any], payload: bytearray) -> Any:
+        prefer(header["choices"])
 
     def _place(self, model: torch.nn.Module) -> torch.nn.Module:
         return model.cuda()

@@ -152,26 +152,29 @@ class JobSession(ABC):
         seed: int,
         conv_tf32: bool = False,
         built_there: bool = False,
-        preferred: Sequence[Choice] = (),
     ) -> LoadResult:
         """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device.
 
         ``conv_tf32``: fp32 convolutions of the library multiply in TF32, which the task's precision must allow.
         ``built_there``: what the constructor makes is made on the device, where it costs the host nothing; on the host
-        after all where it does not work so. ``preferred``: what Triton's tuner is to choose where it has the choice.
+        after all where it does not work so.
         """
         self._before_load(source, conv_tf32)
         data, payload = pack([list(init_args), dict(init_kwargs)])
         with self._serving(seed, conv_tf32):
             start = time.monotonic()
             terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32, "built_there": built_there}
-            chosen = [[one.kernel, one.constexprs, one.num_warps, one.num_stages] for one in preferred]
-            answer = self._ask({"do": "load", **terms, "preferred": chosen}, payload)
+            answer = self._ask({"do": "load", **terms}, payload)
             seconds = time.monotonic() - start
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
 
     def _before_load(self, source: str, conv_tf32: bool) -> None:  # noqa: B027 most kinds need not know
         """Note what the judge's side of a session needs to know about a candidate."""
+
+    def prefer(self, choices: Sequence[Choice]) -> None:
+        """Have Triton's tuner choose among these, where it has the choice."""
+        wanted = [[one.kernel, one.constexprs, one.num_warps, one.num_stages] for one in choices]
+        self._ask({"do": "prefer", "choices": wanted})
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""

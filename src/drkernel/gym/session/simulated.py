@@ -41,13 +41,11 @@ class SimulatedSession(JobSession):
         assert spec is not None, "a simulated device has a specification"
         self._control = DeviceControl(job.control, spec)
         self._specs: dict[int, TensorSpec] = {}
-        self._records = False
         super().__init__(launcher, settings, job)
 
     @contextmanager
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> Iterator[None]:
-        tape = self._records if seed is not None else None
-        self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32, tape=tape))
+        self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32))
         try:
             yield
         finally:
@@ -177,9 +175,10 @@ class SimulatedSession(JobSession):
         for handle in released:
             self._specs.pop(handle, None)
 
-    def record(self) -> None:
-        """Record what the candidate does on the device, from loading on."""
-        self._records = True
+    def record(self, *, inputs: bool = True) -> None:
+        """Record what the candidate does on the device from here on. ``inputs``: what calls are given is known by its
+        contents, which takes 1 ms a MB."""
+        self._on_device(lambda: self._control.record(inputs=inputs))
 
     def tape(self) -> Tape:
         """What was recorded."""

@@ -86,7 +86,7 @@ class ControlDesk:
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
             "end": self._end, "changed": self._changed, "frozen": self._freeze,
-            "shutdown": self._shutdown, "tape": lambda header, payload: self.tape.take(),
+            "shutdown": self._shutdown, "record": self._record, "tape": lambda header, payload: self.tape.take(),
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -104,7 +104,7 @@ class ControlDesk:
         if header.get("grant", True):
             self.visible.add(spec.handle)
             self._given[spec.handle] = None if self.without_data else elements_of(header, payload)
-        self.tape.given(encode(spec), tensor)
+        self.tape.given(encode(spec), tensor, self.tape.names_inputs)
         return encode(spec), b""
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -119,7 +119,8 @@ class ControlDesk:
         handle = self._held(header["handle"])
         self.engine.overwrite(handle, tensor_of(header, payload) if header.get("contents", True) else None)
         if self.tape.on:
-            self.tape.given(encode(self.engine.heap.held(handle).spec), self.engine.tensor(handle))
+            spec = self.engine.heap.held(handle).spec
+            self.tape.given(encode(spec), self.engine.tensor(handle), self.tape.names_inputs)
         if self._given.get(handle) is not None:
             self._given[handle] = self.engine.tensor(handle).clone()
         return None, b""
@@ -225,9 +226,11 @@ class ControlDesk:
             self.engine.random.command(0, int(header["seed"]), None)
         if header.get("conv_tf32") is not None:
             self.engine.accounts.conv_tf32 = bool(header["conv_tf32"])
-        if header.get("tape") is not None:
-            self.tape.on = bool(header["tape"])
         self.frozen = bool(header["on"])
+        return None, b""
+
+    def _record(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self.tape.on, self.tape.names_inputs = True, bool(header["inputs"])
         return None, b""
 
     def _shutdown(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -378,17 +381,19 @@ class DeviceControl:
         """Return the handles of returned outputs whose bytes changed since the call's end."""
         return [int(handle) for handle in self._ask({"do": "changed"})[0]]
 
+    def record(self, *, inputs: bool = True) -> None:
+        """Record commands from here on. ``inputs``: what is given to calls is known by its contents (1 ms a MB)."""
+        self._ask({"do": "record", "inputs": inputs})
+
     def tape(self) -> Tape:
         """The commands since the device was told to record them."""
         answer, data = self._ask({"do": "tape"}, most_bytes=MAX_PAYLOAD)
         contents = [tensor_of(header, part) for header, part in parts_of(answer["contents"], data)]
         return Tape(answer["entries"], answer["kernels"], contents)
 
-    def set_frozen(
-        self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None, tape: bool | None = None
-    ) -> None:
-        """Refuse (or accept) the host's commands, without touching counters. ``tape``: from here on, record or not."""
-        self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32, "tape": tape})
+    def set_frozen(self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None) -> None:
+        """Refuse (or accept) the host's commands, without touching counters."""
+        self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32})
 
     def shutdown(self) -> None:
         """End the device process."""

@@ -210,6 +210,7 @@ def tensor_or_form(header: dict[str, Any], payload: bytearray | memoryview) -> t
 
 
 MOST_ENTRIES = 20_000
+_CUT = "cut"
 MOST_CONTENTS = 64 << 10
 """bytes of one tensor whose contents are recorded; of others the digest tells whether the judge knows them"""
 MOST_DIGESTED = 64 << 20
@@ -229,6 +230,11 @@ class Tape:
     kernels: dict[str, str]
     contents: list[torch.Tensor]
 
+    @property
+    def whole(self) -> bool:
+        """Whether no command is missing."""
+        return [_CUT] not in self.entries[-1:]
+
 
 class TapeRecorder:
     """Records the commands of a device process."""
@@ -236,6 +242,8 @@ class TapeRecorder:
     def __init__(self) -> None:
         self.on = False
         """whether anything is recorded"""
+        self.names_inputs = True
+        """whether the contents of what the judge gives to calls are known"""
         self._entries: list[list[Any]] = []
         self._contents: list[torch.Tensor] = []
         self._kernels: dict[str, str] = {}
@@ -247,7 +255,7 @@ class TapeRecorder:
         if len(self._entries) < MOST_ENTRIES:
             self._entries.append([*entry])
         elif len(self._entries) == MOST_ENTRIES:
-            self._entries.append(["cut"])
+            self._entries.append([_CUT])
 
     def launch(self, kernel: str, ttir: str, grid: Any, args: Any, written: Iterable[int]) -> None:
         """Record a launch; ``written``: where the storages begin into which it wrote."""
@@ -255,15 +263,15 @@ class TapeRecorder:
             self._kernels[kernel] = ttir
             self.add("launch", kernel, list(grid), args, sorted(written))
 
-    def given(self, spec: Any, tensor: torch.Tensor) -> None:
-        """Record a tensor that comes from outside; ``spec`` is encoded."""
+    def given(self, spec: Any, tensor: torch.Tensor, named: bool = True) -> None:
+        """Record a tensor that comes from outside; ``spec`` is encoded. Its contents are known if it is ``named``."""
         if not self.on:
             return
         nbytes = tensor.numel() * tensor.element_size()
-        part = len(self._contents) if nbytes <= MOST_CONTENTS else None
+        part = len(self._contents) if named and nbytes <= MOST_CONTENTS else None
         if part is not None:
             self._contents.append(tensor.detach().clone(memory_format=torch.contiguous_format))
-        self.add("given", spec, digest_of(tensor) if nbytes <= MOST_DIGESTED else "", part)
+        self.add("given", spec, digest_of(tensor) if named and nbytes <= MOST_DIGESTED else "", part)
 
     def take(self) -> tuple[dict[str, Any], bytes]:
         """Everything recorded so far, as a message; the tape goes on."""
