@@ -34,7 +34,7 @@ from drkernel.gym.judge.own_sizes import facts_of, placed_weights, places_of, wo
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.base import OpensSessions
-from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, CallResult, Choice, Output, SessionError
+from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, Output, SessionError
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
@@ -88,16 +88,16 @@ class ExactCheck:
         factory: OpensSessions,
     ):
         """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
-        self._side = side
+        self._request, self._side, self._checker, self._factory = request, side, checker, factory
+        self._weights, self._timed = weights, _TimedCalls(side, checker, weights)
         self._proved: RecordedCall | None = None
         start = time.monotonic()
         self.exactness, self.findings = _open("nothing was recorded", start), list[Finding]()
-        timed = _TimedCalls(side, checker, weights)
         for at in filter(None, (_small(request, side), side)):
             try:
-                call = _recorded_on(checker, at, timed, weights) or _recorded(request, at, timed, factory)
-                made = _decided(call, at, timed, start)
-                if made[0].outcome == "differs" and at is not side and not _is_right(request, at, timed, factory):
+                call = self._recorded(at)
+                made = _decided(call, at, self._timed, start)
+                if made[0].outcome == "differs" and at is not side and not self._is_right(at):
                     made = _open("at a small size the answer is wrong by any comparison", start), []
             except SessionError as error:
                 if error.kind in ("infra_error", "tampering"):
@@ -115,6 +115,44 @@ class ExactCheck:
         if names := tuple(left_out(side, checker)):
             self.exactness = self.exactness.model_copy(update={"outcome": "differs", "ignored": names, "why": None})
             self.findings = [show.left_out(names)]
+
+    def _recorded(self, at: ExpectedSide) -> RecordedCall:
+        """Two more calls of the checker's session; of a fresh one, if that is over, or the second needs what earlier
+        ones did, or does otherwise than calls that are timed."""
+        session = self._checker.session
+        assert isinstance(session, SimulatedSession)
+        if not session.over:
+            session.prefer(self._timed.choices)
+            session.record(inputs=True)
+            call = self._second_call(session, at, self._weights)
+            session.record(inputs=False)
+            if call.is_alone and self._timed.apart(call.facts, at) is None:
+                return call
+        with self._factory.open(self._request.settings) as fresh:
+            assert isinstance(fresh, SimulatedSession)
+            fresh.record()
+            if (weights := placed_weights(fresh, self._request, at, self._timed.choices)) is None:
+                raise TaskError("weights do not fit")
+            return self._second_call(fresh, at, weights)
+
+    def _second_call(self, session: SimulatedSession, at: ExpectedSide, weights: Mapping[str, Place]) -> RecordedCall:
+        """A first one may prepare things, as for calls that are timed."""
+        session.limit(PATIENCE_S)
+        bound, before = _bound(at, self._timed.changed), draw_inputs(at.reference, at.seeds("exact", 3))
+        session.call(arguments_of(before), poison="nan")
+        result = session.call(arguments_of(bound.inputs), poison="nan")
+        tape, record = session.tape(), result.record.device
+        facts = None if record is None else seen(record, {**places_of(session, result.arguments), **weights})
+        changed = [(session.region(result.arguments[n]), bound.inputs[n].dtype) for n in self._timed.changed]
+        kernels = [one.name for one in result.record.launches]
+        forms = [TensorForm(m.address, m.shape, m.stride, dtype, m.storage) for m, dtype in changed if m is not None]
+        return RecordedCall(bound, tape, result.outputs, forms, kernels, earlier_calls(tape), before, facts)
+
+    def _is_right(self, at: ExpectedSide) -> bool:
+        """Whether the candidate's answer is right within tolerance at a size other than those that were checked."""
+        with self._factory.open(self._request.settings) as session:
+            placed = placed_weights(session, self._request, at, self._timed.choices)
+            return placed is not None and Checker(at, session).run("fresh")
 
     def contributes(self) -> bool:
         """Whether the own kernels make the answer, however small their part; False where that is not decided."""
@@ -148,12 +186,17 @@ class RecordedCall:
     """arguments that are results too"""
     kernels: Sequence[str]
     """names of the launches"""
-    calls: Collection[int]
-    """it and the calls before it whose results it may read, by number"""
+    calls: frozenset[int]
+    """it and the calls before it whose results it may read, by number; 0: what ran outside of calls"""
     before: Sequence[Any]
     """inputs of the call before it"""
     facts: Seen | None = None
     """what it did on the device"""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it needs no call but the one before it."""
+        return self.tape.whole and self.calls <= {0, max(self.calls) - 1, max(self.calls)}
 
     def answered(self, machine: ExactMachine) -> list[Any]:
         """What the candidate computes."""
@@ -206,11 +249,8 @@ class _TimedCalls:
         returned = {other for _, kind, other in oracle.shared if kind == "input"}
         self.changed = sorted(set(oracle.mutated) - returned)
         """places of arguments that are results too"""
-
-    @property
-    def choices(self) -> list[Choice]:
-        """Configurations of their kernels."""
-        return [one.choice for facts in self.facts for one in facts.launched.values()]
+        self.choices = [one.choice for facts in self.facts for one in facts.launched.values()]
+        """configurations of their kernels"""
 
     def apart(self, there: Seen | None, at: ExpectedSide) -> str | None:
         """How they differ from a call at other sizes, if they do."""
@@ -232,61 +272,10 @@ def _open(why: str, start: float) -> Exactness:
     return Exactness(outcome="open", why=why[:200], seconds=time.monotonic() - start)
 
 
-def _recorded_on(
-    checker: Checker, at: ExpectedSide, timed: _TimedCalls, weights: Mapping[str, Place]
-) -> RecordedCall | None:
-    """Two more calls in the checker's session; None where the second needs what earlier ones did, or does otherwise than
-    calls that are timed."""
-    session = checker.session
-    assert isinstance(session, SimulatedSession)
-    session.prefer(timed.choices)
-    session.record(inputs=True)
-    call = _second_call(session, at, checker.side.instance.state_dict(), timed, weights)
-    session.record(inputs=False)
-    alone = call.tape.whole and call.calls <= {0, max(call.calls) - 1, max(call.calls)}
-    return call if alone and timed.apart(call.facts, at) is None else None
-
-
-def _recorded(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> RecordedCall:
-    """The second call of a fresh session, as the calls that are timed come after a first one that may prepare
-    things."""
-    with factory.open(request.settings) as session:
-        assert isinstance(session, SimulatedSession)
-        session.record()
-        if (places := placed_weights(session, request, at, timed.choices)) is None:
-            raise TaskError("weights do not fit")
-        return _second_call(session, at, at.instance.state_dict(), timed, places)
-
-
-def _second_call(
-    session: SimulatedSession,
-    at: ExpectedSide,
-    state: Mapping[str, torch.Tensor],
-    timed: _TimedCalls,
-    weights: Mapping[str, Place],
-) -> RecordedCall:
-    """``state``: the reference's, which the session has been given."""
-    session.limit(PATIENCE_S)
-    bound, before = _bound(at, state, timed.changed), draw_inputs(at.reference, at.seeds("exact", 3))
-    session.call(arguments_of(before), poison="nan")
-    result = session.call(arguments_of(bound.inputs), poison="nan")
-    tape, facts = session.tape(), _facts(session, result, weights)
-    changed = [(session.region(result.arguments[n]), bound.inputs[n].dtype) for n in timed.changed]
-    kernels = [one.name for one in result.record.launches]
-    forms = [TensorForm(m.address, m.shape, m.stride, dtype, m.storage) for m, dtype in changed if m is not None]
-    return RecordedCall(bound, tape, result.outputs, forms, kernels, earlier_calls(tape), before, facts)
-
-
-def _is_right(request: EvalRequest, at: ExpectedSide, timed: _TimedCalls, factory: OpensSessions) -> bool:
-    """Whether the candidate's answer is right within tolerance at a size other than those that were checked."""
-    with factory.open(request.settings) as session:
-        return placed_weights(session, request, at, timed.choices) is not None and Checker(at, session).run("fresh")
-
-
-def _bound(at: ExpectedSide, state: Mapping[str, torch.Tensor], changed: Sequence[int]) -> BoundCall:
+def _bound(at: ExpectedSide, changed: Sequence[int]) -> BoundCall:
     """The reference's side of a call, on a model of its own: the evaluation may write into it."""
     instance = at.problem.instance(at.build_seed)
-    instance.model.load_state_dict(state)
+    instance.model.load_state_dict(at.instance.model.state_dict())
     instance.model.train(at.instance.model.training)
     return BoundCall(
         lambda given: [*flatten_outputs(instance.model(*given)), *(given[place] for place in changed)],
@@ -298,24 +287,21 @@ def _bound(at: ExpectedSide, state: Mapping[str, torch.Tensor], changed: Sequenc
     )
 
 
-def _facts(session: SimulatedSession, result: CallResult, weights: Mapping[str, Place]) -> Seen | None:
-    record = result.record.device
-    return None if record is None else seen(record, {**places_of(session, result.arguments), **weights})
-
-
 def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers, those that are not saved too."""
     return {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
 def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
-    """The reference at a small size, if that has the weights of the task's own; None where it was checked at one."""
+    """The reference at a small size with the candidate's weights; None where it was checked at one, or others fit."""
     try:
         if estimate(side.reference).over(SMALL) <= 1:
             return None
         sizing = thin_sizing(request.task, SMALL)
         if inputs_only(request.task, sizing) and sizing.source != side.reference.source:
-            return ExpectedSide(request, sizing.source)
+            found = ExpectedSide(request, sizing.source)
+            found.instance.model.load_state_dict(side.instance.state_dict())
+            return found
     except TaskError:
         pass
     return None
