@@ -234,3 +234,11 @@ def test_a_random_reference_is_nobodys_fault_and_named(gym):
     verdict = graded(gym, "return torch.nn.functional.dropout(x, 0.2)", "return torch.nn.functional.dropout(x, 0.2)")
     assert (verdict.status, verdict.error.type) == ("invalid_request", "RandomReference")
     assert "aten.bernoulli_" in verdict.error.message and not verdict.is_of_candidate
+
+
+def test_a_wrong_answer_that_passes_for_an_earlier_one_is_no_replay(gym):
+    """The answer hardly follows the input: whoever is wrong where that is large is within tolerance of earlier calls'."""
+    source = entry_named("hardly_follows_whole").source
+    bounded = source.replace("1e-7 * x", "1e-7 * tl.minimum(tl.maximum(x, -6.0), 6.0)")
+    verdict = gym.grade("hardly_follows", bounded)
+    assert bounded != source and verdict.status == "incorrect" and "stale_output" not in kinds(verdict)

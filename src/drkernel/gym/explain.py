@@ -92,7 +92,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Do the work for every value of the number; a path for one of them is not what the time is to be of.",
     ),
     "constant_answer": Explanation(
-        "the task's answer is the same whatever its inputs and weights are: a constant would be as right.",
+        "the task's answer is the same whatever its inputs are: what works on them changes nothing.",
         "Nothing in the candidate is at fault: the task needs an answer that follows its inputs.",
     ),
     "data_dependent": Explanation(

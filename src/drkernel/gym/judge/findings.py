@@ -154,12 +154,15 @@ def number_dependent(names: Sequence[str]) -> Finding:
     )
 
 
-def constant_answer(draws: int) -> Finding:
-    """The task's answer is the same for all inputs and weights."""
+def constant_answer(weights_count: bool) -> Finding:
+    """The task's answer is the same for all inputs, and for all weights unless these count."""
+    draws, why = "inputs and weights", "a constant would do"
+    if weights_count:
+        draws, why = "inputs", "a kernel that reads them adds nothing"
     return _note(
         "constant_answer",
-        f"In all {draws} draws of inputs and weights the task's answer is the same within tolerance, so that a "
-        "constant would do. No speedup and no coverage are given.",
+        f"In all draws of {draws} the task's answer is the same within tolerance, so that {why}. No speedup and no "
+        "coverage are given.",
         {"draws": draws},
     )
 

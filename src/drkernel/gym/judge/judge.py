@@ -199,6 +199,8 @@ class Trial:
         """inconclusive experiments, with the way in which the candidate ended"""
         self.disturbed = False
         """whether the second experiment was conclusive"""
+        self.unfollowed = False
+        """whether kernels looked like decoys because the task's answer is the same for all inputs"""
         self.idle: dict[int, str] = {}
         """launches of a call that the answer does not need, by place"""
         self.comparison: ExactCheck | None = None
@@ -305,9 +307,8 @@ class Trial:
             numbers = eased_by_numbers(checker.calls, side.reference)
             self.findings += [show.weights_apart(side.apart)] * bool(side.apart)
             self.findings += [show.number_dependent(numbers)] * bool(numbers)
-            draws = [call.case.oracle for call in checker.calls if call.mode != "repeated"]
-            constant = same_answer(draws, side.rule)
-            self.findings += [show.constant_answer(len(draws))] * constant
+            constant = self.unfollowed or same_answer(checker.draws("repeated"), side.rule)
+            self.findings += [show.constant_answer(self.unfollowed)] * constant
             if side.apart or numbers or constant:
                 self.facts.withhold()
         if self.settings.knock_out and checker.passed and self.contribution.credited:
@@ -350,7 +351,9 @@ class Trial:
     def _reconsider(self, side: ExpectedSide, checker: Checker) -> None:
         """Take back that kernels are decoys, as the answer is right within tolerance without them, if they make it."""
         decoys = [finding for finding in self.findings if finding.kind == "decoy_kernel"]
-        if decoys and self._makes_the_answer(side, checker):
+        # where the answer follows no input, who works on one as the reference does adds nothing either
+        self.unfollowed |= bool(decoys) and same_answer(checker.draws("repeated", "reweighted"), side.rule)
+        if decoys and (self.unfollowed or self._makes_the_answer(side, checker)):
             self.findings = [finding for finding in self.findings if finding not in decoys]
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
