@@ -237,8 +237,14 @@ def test_a_random_reference_is_nobodys_fault_and_named(gym):
 
 
 def test_a_wrong_answer_that_passes_for_an_earlier_one_is_no_replay(gym):
-    """The answer hardly follows the input: whoever is wrong where that is large is within tolerance of earlier calls'."""
+    """The answer hardly follows the input: whoever is wrong where that is large is right by an earlier call's."""
     source = entry_named("hardly_follows_whole").source
     bounded = source.replace("1e-7 * x", "1e-7 * tl.minimum(tl.maximum(x, -6.0), 6.0)")
     verdict = gym.grade("hardly_follows", bounded)
     assert bounded != source and verdict.status == "incorrect" and "stale_output" not in kinds(verdict)
+
+
+@pytest.mark.parametrize(("returned", "kind"), [("x.cpu().numpy()", "ndarray"), ("(one for one in [x])", "generator")])
+def test_what_is_no_tensor_is_refused_by_its_name(gym, returned, kind):
+    verdict = graded(gym, "return x + 1.0", f"return {returned}")
+    assert verdict.correctness.message == f"output 0: the reference returns a Tensor, the candidate a {kind}"

@@ -197,7 +197,7 @@ def _failed(message: str) -> Correctness:
 
 def _form(got: RawOutput, want: ExpectedOutput) -> str | None:
     """Describe a disagreement in type, shape or dtype; None if there is none."""
-    kind = "Tensor" if isinstance(got, (torch.Tensor, Described)) else type(got).__name__
+    kind = "Tensor" if isinstance(got, torch.Tensor) else getattr(got, "kind", type(got).__name__)
     if kind != want.python_type:
         return f"the reference returns a {want.python_type}, the candidate a {kind}"
     if not isinstance(got, (torch.Tensor, Described)):
@@ -232,7 +232,7 @@ def _elements(
         return 0.0, None
     if off is None:
         wrong = (got != want.value) & (got != want.declared) & (got != want.jittered)
-        ratio = wrong.double() * torch.inf
+        ratio = torch.where(wrong, torch.inf, 0.0).double()
         allowed = torch.zeros_like(ratio)
     else:
         assert want.noise is not None

@@ -112,10 +112,12 @@ def tolerance_for(precision: Precision, tolerance: Tolerance | None = None) -> T
 
 @dataclass(frozen=True)
 class Described:
-    """A returned tensor of which only the form is known, because its elements were not worth transferring."""
+    """A returned value of which only the form is known: a tensor whose elements were not worth transferring, or what
+    is neither tensor nor number."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None
+    kind: str = "Tensor"
 
 
 RawOutput = torch.Tensor | int | float | bool | Described | None

@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -386,3 +387,13 @@ def test_triton_is_itself_again_afterwards():
         assert triton.compile is not compile_before
         raise ZeroDivisionError
     assert triton.compile is compile_before and triton.runtime.driver._active is driver_before
+
+
+def test_a_grid_is_of_whole_numbers(dev):
+    """As Triton's own launcher has it, which takes NumPy's and refuses fractions, whole ones too."""
+    x = torch.arange(1000.0, device="cuda")
+    out = torch.empty_like(x)
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        add_kernel[(1000 / 250,)](x, x, out, 1000, 256)
+    add_kernel[(np.int64(4),)](x, x, out, 1000, 256)
+    assert torch.equal(out, x + x)

@@ -553,6 +553,19 @@ def test_code_of_subclasses_may_name_the_gpu() -> None:
         assert masked.sum().get_data().item() == 2
 
 
+class StaticFunction(torch.Tensor):
+    @staticmethod
+    def __torch_function__(func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def, override]
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def test_a_subclass_may_treat_functions_in_a_static_method() -> None:
+    with sim.device("h100"):
+        x = torch.ones(3, device="cuda").as_subclass(StaticFunction)
+        assert isinstance(x, StaticFunction) and (x + 1).tolist() == [2, 2, 2]
+
+
 def test_sources_in_cuda_are_refused_by_name() -> None:
     with sim.device("h100"):
         add = torch.cuda.jiterator._create_jit_fn("template <typename T> T add(T x, T y) { return x + y; }")

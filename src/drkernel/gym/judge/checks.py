@@ -108,9 +108,10 @@ def values_of(result: CallResult) -> list[RawOutput]:
 
 
 def raw_output(output: Output) -> RawOutput:
-    """Return one output in the form that the comparison takes; a tensor without elements becomes :class:`Described`."""
-    if output.value is None and output.device != "host":
-        return Described(output.shape, output.dtype)
+    """Return one output in the form that the comparison takes; a tensor without elements becomes :class:`Described`,
+    and what is neither tensor nor number."""
+    if output.value is None and output.python_type != "NoneType":
+        return Described(output.shape, output.dtype, "Tensor" if output.device != "host" else output.python_type)
     return output.value
 
 

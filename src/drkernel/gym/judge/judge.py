@@ -18,7 +18,7 @@ from typing import Any
 
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import SEED, Checked, Checker, naive_check, plan_calls
+from drkernel.gym.judge.checks import SEED, Checked, Checker, bytes_of_outputs, naive_check, plan_calls
 from drkernel.gym.judge.co_judge import with_co_judge
 from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
 from drkernel.gym.judge.contribution import (
@@ -534,6 +534,10 @@ class Trial:
                 return None
             return self._reference_profile(side, inputs)
 
+        first = checker.calls[0].case.oracle
+        if not bytes_of_outputs(first) and not first.mutated:  # nothing is asked for, and nothing need be launched
+            self.contribution = Contribution(credited=False)
+            return
         self.contribution = contribution(checker.calls, reference, lambda: self._makes_the_answer(side, checker))
         self.findings += self.contribution.findings
 

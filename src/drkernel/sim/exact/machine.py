@@ -107,7 +107,7 @@ class Sources:
         same = one = None
         if other is not None and other.shape == tensor.shape:
             same = (tensor == other).detach().numpy()
-            same = same if same.mean() > COINCIDENCE else None
+            same = same if same.size and same.mean() > COINCIDENCE else None
             one = _equal_in_both(tensor, other)
         self._known[digest] = (tensor.detach(), same, one)
 

@@ -210,7 +210,7 @@ def _has_own_code(kind: type) -> bool:
     """Whether a class of tensors has code of its own around functions."""
     own = kind.__torch_function__  # type: ignore[attr-defined]
     plain = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-    return own is not DeviceTensor.__torch_function__ and own.__func__ is not plain
+    return own is not DeviceTensor.__torch_function__ and getattr(own, "__func__", own) is not plain
 
 
 class DeviceArgumentMode(TorchFunctionMode):

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -315,7 +316,7 @@ class SimKernel:
             enter_hook(launch_metadata)
         command = LaunchCommand(
             name=self.name, identity=self._identity, ttir=self.asm["ttir"],
-            grid=(int(grid_0), int(grid_1), int(grid_2)), args=tuple(args), num_warps=self._num_warps,
+            grid=(index(grid_0), index(grid_1), index(grid_2)), args=tuple(args), num_warps=self._num_warps,
             num_stages=self._num_stages, constexprs=self._constexprs,
         )  # fmt: skip
         with _as_triton_errors():
