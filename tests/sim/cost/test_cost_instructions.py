@@ -1,10 +1,12 @@
 """Library functions by what compilers make of them (``benchmarks/library_instructions.py``)."""
 
+from dataclasses import replace
+
 import pytest
 
 from drkernel.sim.cost.instructions import instructions
-from drkernel.sim.cost.kernel_profile import Dot, lane_instructions, profile_of
-from drkernel.sim.cost.launch_time import block_seconds, dot_rate
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, lane_instructions, profile_of
+from drkernel.sim.cost.launch_time import block_lanes, block_seconds, dot_rate
 from drkernel.sim.cost.layouts import lanes_of, layouts_of, step
 from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.cost.roofline import unit_rate
@@ -423,3 +425,23 @@ def test_eight_bit_floats_become_halves_where_no_instruction_multiplies_them() -
     halves = Dot("tensor_fp16", few.operations, few.rows, few.elements)
     assert dot_rate(few, 128, H100) == dot_rate(halves, 128, H100) < 0.5 * dot_rate(enough, 128, H100)
     assert dot_rate(few, 128, ada) > 1.5 * dot_rate(halves, 128, ada)
+
+
+def test_instructions_of_independent_elements_come_right_behind_each_other_in_a_lone_program() -> None:
+    """Of 64 x 64 results that four warps scale a thread has 32 elements; where lanes exchange, none is counted on."""
+    block = profile_of(MOVED_ON).blocks[1]
+    lanes, waiting = (block_lanes(each, 128, H100, alone=True) for each in (block, replace(block, reductions=1.0)))
+    assert lanes["fp32"] == block_lanes(block, 128, H100)["fp32"] == waiting["fp32"] / 2
+    assert lanes["int"] > block_lanes(block, 128, H100)["int"]  # numbers of which a thread has one
+
+
+def test_mma_sync_and_ldmatrix_take_issue_slots() -> None:
+    """16 x 32 x 128 of eight bits by four warps: a warp has 4 products and 6 loads (machine code for sm_80 by ptxas);
+    on Hopper, as halves, 8 products."""
+    few = Dot("tensor_int8", 2.0 * 16 * 32 * 128, 16, 16 * 32)
+    block = BlockProfile(dots=(few,))
+    assert block_lanes(block, 128, get_spec("a100"))["issue"] == (4 + 6) * 128
+    halves = replace(block, dots=(replace(few, unit="tensor_fp8"),))
+    assert block_lanes(halves, 128, H100)["issue"] == (8 + 6) * 128
+    wide = replace(block, dots=(Dot("tensor_fp8", 2.0 * 64 * 64 * 128, 64, 64 * 64),))
+    assert not block_lanes(wide, 128, H100)["issue"]

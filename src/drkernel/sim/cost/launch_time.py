@@ -24,6 +24,7 @@ from drkernel.sim.cost.roofline import (
     L2State,
     asked_again,
     asked_shares,
+    atomic_seconds,
     beyond,
     blocks_per_sm,
     by_storage,
@@ -33,6 +34,7 @@ from drkernel.sim.cost.roofline import (
     peak_of,
     stored_elements,
     unit_rate,
+    vector_seconds,
 )
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
@@ -91,7 +93,10 @@ DEPENDENT_CYCLES = 4.0
 """Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
 LONE_WARP_CYCLES = 2.0
 """Clocks from one instruction of a warp to its next where its program is alone: of those that come next few are
-independent (TritonBench's used rows of chains of programs, A100)."""
+independent (TritonBench's used rows of chains of programs with sums in them, A100). Where nothing is exchanged
+between lanes, instructions for several elements of a thread are, and come right behind each other."""
+MMA_RESULTS, MMA_BYTES, LDMATRIX_BYTES = 16.0 * 8.0, 32.0, 512.0
+"""Results of an ``mma.sync`` and bytes that it takes along the sum; what an ``ldmatrix`` brings (PTX ISA)."""
 SHUFFLE_CYCLES = 25.0
 """One step of a reduction across lanes: a shuffle and the operation behind it."""
 BARRIER_CYCLES = 80.0
@@ -203,7 +208,7 @@ def launch_cost(
         "l2": traffic.l2 / spec.l2_bandwidth,
         "sm_memory": max(traffic.port / port, traffic.l1 / L1_BYTES_PER_CLOCK) * shape.share / spec.clock_hz,
         "compute": max(_compute(profile, shape, num_stages, spec), _at_peak(stats, spec)),
-        "atomics": _atomic_seconds(stats, profile, spec),
+        "atomics": atomic_seconds(stats, profile, spec),
         "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
         "dispatch": shape.programs * DISPATCH_CYCLES / spec.clock_hz,
     }
@@ -274,8 +279,7 @@ def _traffic(
     l2: L2State,
 ) -> _Traffic:
     """Return the bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
-    asked = stats.load_sectors * SECTOR_BYTES
-    stored = stats.store_sectors * SECTOR_BYTES
+    asked, stored = stats.load_sectors * SECTOR_BYTES, stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
     asked_of = by_storage(stats, profile)
     from_l2, own_again = past_l1(stats, profile, asked_of, min(shape.most, shape.busiest), shape.on_sm, spec)
@@ -313,54 +317,44 @@ def _lines(block: BlockProfile, asked: Mapping[int, float]) -> float:
     return sum(load.lines * min(1.0, asked.get(load.number, 1.0)) for load in block.loads)
 
 
-def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
-    """Return the seconds of atomic updates: those of one address are serialised, spread ones share the units of all L2
-    slices.
-
-    A slice moves 64 bytes per clock and its unit retires one update every two clocks; from sm_90 on an update can be a
-    vector of neighbours (``red.global.v4.f32``).
-    """
-    if not stats.atomics:
-        return 0.0
-    vectors = isinstance(spec.arch, int) and spec.arch >= 90
-    widths = [profile.blocks[index].vector_atomics for index, _ in stats.executed] if vectors else []
-    together = min([width for width in widths if width], default=1.0)
-    spread = stats.atomics / together * 2.0 * 64.0 / spec.l2_bandwidth
-    return max(spread, stats.max_same_address_atomics * spec.atomic_same_address)
-
-
 # ---- arithmetic
 
 
-def _all_lanes(profile: KernelProfile, threads: int, num_stages: int, spec: GPUSpec) -> list[Counter[str]]:
+def _all_lanes(
+    profile: KernelProfile, threads: int, num_stages: int, spec: GPUSpec, alone: bool = False
+) -> list[Counter[str]]:
     """By block; first rounds of loops that load ahead begin in the block around them."""
-    lanes = [_block_lanes(block, threads, spec) for block in profile.blocks]
+    lanes = [block_lanes(block, threads, spec, alone) for block in profile.blocks]
     for block in profile.blocks:
         rounds = max(0, (block.stages or num_stages) - 1)
-        for unit, count in _block_lanes(block, threads, spec, ahead=True).items():
+        for unit, count in block_lanes(block, threads, spec, alone, ahead=True).items():
             lanes[block.around][unit] += rounds * count  # type: ignore[assignment]
     return lanes
 
 
-def _block_lanes(block: BlockProfile, threads: int, spec: GPUSpec, ahead: bool = False) -> Counter[str]:
+def block_lanes(
+    block: BlockProfile, threads: int, spec: GPUSpec, alone: bool = False, ahead: bool = False
+) -> Counter[str]:
+    """Lane instructions by unit; of a program that is alone as many as take four schedulers as long."""
     lanes: Counter[str] = Counter()
+    idle = SCHEDULERS * spec.warp_size / threads if alone else 0.0
     copies = {dot.elements: dot_copies(dot, threads, spec) for dot in block.dots}
     for unit, numel, count, tile in block.ahead if ahead else block.lanes:
         held = lanes_of(numel, tile, threads)
-        lanes[unit] += held * count * copies.get(numel, 1.0)  # type: ignore[assignment]
+        apart = max(1.0, idle * max(1.0, LONE_WARP_CYCLES / (1.0 if block.reductions else held / threads)))
+        lanes[unit] += held * count * copies.get(numel, 1.0) * apart  # type: ignore[assignment]
+    for dot in block.dots if not ahead else ():
+        lanes["issue"] += _product_lanes(dot, threads, spec) * max(1.0, idle)  # type: ignore[assignment]
     return lanes
 
 
-def _vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
-    """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share."""
-    slots = spec.peak["fp32"] / 2.0 * spec.clock_hz / spec.boost_clock_hz / spec.sm_count
-    units = [count / (unit_rate(unit, spec) / spec.sm_count) for unit, count in lanes.items()]
-    packed = {"fp16": unit_rate("fp16", spec), "bf16": unit_rate("bf16", spec)}
-    issued = sum(
-        count * min(1.0, slots * spec.sm_count / packed[unit]) if unit in packed else count
-        for unit, count in lanes.items()
-    )
-    return max([issued / slots, *units])
+def _product_lanes(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """Lane instructions of ``mma.sync`` and ``ldmatrix``; of ``wgmma`` a few are enough."""
+    if not dot.unit.startswith("tensor_") or spec.vendor != "nvidia" or dot_is_wgmma(dot, threads, spec):
+        return 0.0
+    item = 2.0 if _widened(dot, spec) or _unpacked(dot, threads, spec) else _item(dot)
+    multiplied = dot.operations / 2.0 * dot_copies(dot, threads, spec) * item / (MMA_RESULTS * MMA_BYTES)
+    return spec.warp_size * (multiplied + _operand_bytes(dot, threads, spec) / LDMATRIX_BYTES)
 
 
 def _compute(profile: KernelProfile, shape: LaunchShape, num_stages: int, spec: GPUSpec) -> float:
@@ -376,7 +370,7 @@ def _compute(profile: KernelProfile, shape: LaunchShape, num_stages: int, spec: 
         for index, count in executed:
             for unit, number in lanes[index].items():
                 total[unit] += number * count  # type: ignore[assignment]
-        return _vector_seconds(total, spec)
+        return vector_seconds(total, spec)
 
     def tensor(executed: Executed) -> float:
         return sum(count * dots[index] for index, count in executed)
@@ -444,8 +438,13 @@ def _operand_bytes(dot: Dot, threads: int, spec: GPUSpec) -> float:
     columns, below = dot.elements / dot.rows, 1
     while below < min(warps, dot.rows / high) and (newer or dot.chained or 2 * below**2 * columns < warps * dot.rows):
         below *= 2
-    inner, item = dot.operations / (2.0 * dot.elements), int(re.sub(r"\D", "", dot.unit)) / 8.0
-    return inner * item * ((0.0 if dot.chained else dot.rows * warps / below) + columns * below)
+    along = dot.operations / (2.0 * dot.elements) * _item(dot)
+    return along * ((0.0 if dot.chained else dot.rows * warps / below) + columns * below)
+
+
+def _item(dot: Dot) -> float:
+    """Bytes of an element that tensor cores multiply."""
+    return int(re.sub(r"\D", "", dot.unit)) / 8.0
 
 
 def _widened(dot: Dot, spec: GPUSpec) -> bool:
@@ -497,8 +496,9 @@ def block_seconds(
     waits = [_waits(block, threads, spec, least, UNROLLED if block.unrolled else 1) for block in profile.blocks]
     lines = [_lines(block, asked) / spec.clock_hz for block in profile.blocks]
     late = [_late(block, threads, spec, asked) for block in profile.blocks]
-    lanes = _all_lanes(profile, threads, num_stages, spec)
-    each = zip(profile.blocks, zip(waits, late, lines, strict=True), lanes, strict=True)
+    lanes = _all_lanes(profile, threads, num_stages, spec, alone=True)
+    ahead = [vector_seconds(block_lanes(block, threads, spec, True, ahead=True), spec) for block in profile.blocks]
+    each = zip(profile.blocks, zip(waits, late, lines, ahead, strict=True), lanes, strict=True)
     seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
     limit = register_limit(threads, spec.regs_per_sm)
     for number, (block, wait) in enumerate(zip(profile.blocks, waits, strict=True)):
@@ -547,7 +547,7 @@ def _crowded(load: Load, threads: int) -> float:
 def _put_off(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Rounds of latency of loads that ptxas puts off: all but the first are waited for one after the other."""
     vectors = block.levels[-1] / (VECTOR_BYTES * threads) if block.levels else 0.0
-    instructions = sum(_block_lanes(block, threads, spec).values()) / threads
+    instructions = sum(block_lanes(block, threads, spec).values()) / threads
     return 1.0 + instructions * max(0.0, 1.0 - AT_ONCE / max(AT_ONCE, vectors)) / AHEAD
 
 
@@ -559,10 +559,9 @@ def _block_chain(
     Every round takes the latency of device memory, because hits in L2 also meet queues there. Loads ahead begin once
     the round has made their addresses, beyond pointers that it only moves on.
     """
-    (loads, late, lines), threads = waits, num_warps * spec.warp_size
-    apart = max(1.0, LONE_WARP_CYCLES * SCHEDULERS / num_warps)
-    alone = apart * _vector_seconds(lanes, spec)
-    dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
+    loads, late, lines, addresses = waits
+    alone = vector_seconds(lanes, spec)
+    dots = _dots_seconds(block, num_warps * spec.warp_size, spec) / min(1.0, num_warps / SCHEDULERS)
     if block.pipelined and not block.serial:  # what one program multiplies is not slowed by power and other programs
         share = TRITON_TENSOR_SHARE["mma" if mma_sync_share(spec) == 1.0 else "wgmma"]
         dots *= min(1.0, share * spec.tensor_share * spec.boost_clock_hz / spec.clock_hz)
@@ -577,7 +576,6 @@ def _block_chain(
     if not block.pipelined or stages < 2:
         return loads + work
     late = max(0.0, late - dots)  # asked for before the product
-    addresses = apart * _vector_seconds(_block_lanes(block, threads, spec, ahead=True), spec)
     ahead = (ASYNC_ROUND * loads + addresses) / (stages - 1)
     return max(ahead, work + late) if block.serial else max(ahead + dots, work) + late
 

@@ -8,7 +8,7 @@ launch's reads, what comes from L1.
 """
 
 import math
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -269,6 +269,22 @@ def stored_elements(stats: LaunchStats, profile: KernelProfile) -> float:
     )
 
 
+def atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
+    """Return the seconds of atomic updates: those of one address are serialised, spread ones share the units of all L2
+    slices.
+
+    A slice moves 64 bytes per clock and its unit retires one update every two clocks; from sm_90 on an update can be a
+    vector of neighbours (``red.global.v4.f32``).
+    """
+    if not stats.atomics:
+        return 0.0
+    vectors = isinstance(spec.arch, int) and spec.arch >= 90
+    widths = [profile.blocks[index].vector_atomics for index, _ in stats.executed] if vectors else []
+    together = min([width for width in widths if width], default=1.0)
+    spread = stats.atomics / together * 2.0 * 64.0 / spec.l2_bandwidth
+    return max(spread, stats.max_same_address_atomics * spec.atomic_same_address)
+
+
 MMA_SYNC_SHARE = 0.63
 """Share of the tensor rate that the previous generation's instructions (``mma.sync``) reach from Hopper on (Luo et al.
 2024: 62.9% on average); the full rate takes ``wgmma``, which four warps issue together for 64 rows or more."""
@@ -372,6 +388,18 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     if unit.startswith("tensor_"):
         return spec.peak[unit] * spec.tensor_share
     return spec.peak[unit] * scale * (1.0 if unit in ("int", "sfu") else VECTOR_ISSUE_SHARE)
+
+
+def vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
+    """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share."""
+    slots = spec.peak["fp32"] / 2.0 * spec.clock_hz / spec.boost_clock_hz / spec.sm_count
+    units = [count / (unit_rate(unit, spec) / spec.sm_count) for unit, count in lanes.items()]
+    packed = {"fp16": unit_rate("fp16", spec), "bf16": unit_rate("bf16", spec)}
+    issued = sum(
+        count * min(1.0, slots * spec.sm_count / packed[unit]) if unit in packed else count
+        for unit, count in lanes.items()
+    )
+    return max([issued / slots, *units])
 
 
 def peak_of(unit: str, spec: GPUSpec) -> float:
