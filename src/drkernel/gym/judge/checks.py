@@ -40,7 +40,7 @@ from drkernel.gym.judge.expected import ExpectedSide, same_value
 from drkernel.gym.session.base import JobSession
 from drkernel.gym.session.protocol import CallResult, Output, Plain, SessionError
 from drkernel.sim.gpu.engine import Schedule
-from drkernel.sim.process.call_record import Form
+from drkernel.sim.process.control_socket import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import Variant, pick_variant
 from drkernel.tasks.oracle import Described, Oracle, RawOutput, is_finite

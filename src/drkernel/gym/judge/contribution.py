@@ -34,7 +34,7 @@ from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, LaunchEntry, entries_of
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.call_record import CallRecord
+from drkernel.sim.process.control_socket import CallRecord
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.cost import cost_of, on_meta
 from drkernel.tasks.reference import Reference

@@ -66,7 +66,7 @@ from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import Observed, SessionError
 from drkernel.gym.session.simulated import SimulatedSession
-from drkernel.sim.process.call_record import CallRecord
+from drkernel.sim.process.control_socket import CallRecord
 from drkernel.task import TaskError
 from drkernel.tasks.correctness import same_answer
 from drkernel.verdict import (

@@ -32,7 +32,7 @@ from drkernel.sim.gpu.device_journal import Operator
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.tensor import DeviceLink, DeviceTensor
-from drkernel.sim.process.call_record import Form
+from drkernel.sim.process.control_socket import Form
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.task import TaskError
 from drkernel.tasks.cost import tensor_form

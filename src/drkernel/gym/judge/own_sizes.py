@@ -34,7 +34,7 @@ from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.base import JobSession, OpensSessions
 from drkernel.gym.session.protocol import CallResult, Choice, LoadResult, Output, SessionError
-from drkernel.sim.process.call_record import CallRecord, Form
+from drkernel.sim.process.control_socket import CallRecord, Form
 from drkernel.task import Task, TaskError, sized_reference
 from drkernel.tasks.axes import BLOCK, DIVIDED, GROUPED, TOGETHER, WHOLE, size_literals
 from drkernel.tasks.cost import ScaleLimits, estimate

@@ -22,7 +22,7 @@ from drkernel.sim.cost.operators import by_name, depends_on_axes
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
 from drkernel.sim.gpu.pricing import LOADED, PRODUCTS, STORED, WRITTEN, BlockWork, blocks_in, essence
-from drkernel.sim.process.call_record import CallRecord
+from drkernel.sim.process.control_socket import CallRecord
 
 SECTOR = 32
 SIZES_FROM = 16

@@ -22,7 +22,7 @@ from drkernel.gym.runner.values import pack, unpack
 from drkernel.gym.session.protocol import CallResult, Choice, ErrorKind, LoadResult, Output, ParameterSpec, SessionError
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.call_record import Form
+from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
 from drkernel.tasks.sharing import TensorMemory

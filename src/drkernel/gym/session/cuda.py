@@ -33,7 +33,7 @@ from drkernel.gym.session.clocks import CardClock, ClockReading, NoClock
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.call_record import Form
+from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 from drkernel.tasks.sharing import TensorMemory

@@ -8,7 +8,7 @@ import torch
 
 from drkernel.gym.session.clocks import ClockReading
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.process.call_record import CallRecord
+from drkernel.sim.process.control_socket import CallRecord
 from drkernel.verdict import CandidateError
 
 ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]

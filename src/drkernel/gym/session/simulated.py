@@ -21,8 +21,7 @@ from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, SessionError
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.call_record import CallRecord, Form
-from drkernel.sim.process.control_socket import DeviceControl, NotHeld
+from drkernel.sim.process.control_socket import CallRecord, DeviceControl, Form, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import Tape
 from drkernel.tasks.sharing import TensorMemory
