@@ -22,11 +22,11 @@ from drkernel.gym.feedback import feedback, shorten
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings, Pool
 from drkernel.gym.runner.confined_script import ConfinedRun, ScriptTerms, run_confined
 from drkernel.report.sim import terminal as render_run
-from drkernel.sim.script import ScriptFinding
 from drkernel.sim.spec import get_spec, known_gpus
 from drkernel.task import Provenance, Task, TaskError
 from drkernel.tasks.loaders import builtin_tasks, load_task
 from drkernel.verdict import Finding, Verdict, printable
+from ttir_executor.compiled import SimFinding
 
 # ---- The tools that coding agents get
 #
@@ -239,7 +239,7 @@ def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
     return shorten(printed + shorten(printable(text), max(400, budget - len(printed) - len(mend))) + mend, budget)
 
 
-def _mend(findings: Iterable[Finding | ScriptFinding]) -> str:
+def _mend(findings: Iterable[Finding | SimFinding]) -> str:
     """A line for each kind of finding that says how to fix it."""
     kinds = dict.fromkeys(finding.kind for finding in findings if finding.kind in EXPLANATIONS)
     return "".join(f"\nTo mend {kind}: {EXPLANATIONS[kind].mend}" for kind in kinds)

@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 import time
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,11 +63,18 @@ from ttir_executor.results import (
     most_updates,
     passes_of,
 )
-from ttir_executor.running import under_way
 from ttir_executor.ttir.ir import elem_bytes
 
 MAX_PRINTS = 4096
 """most printed values of one thread that are kept"""
+_running: weakref.WeakSet[KernelRun] = weakref.WeakSet()
+
+
+def stop_running() -> None:
+    """Let every launch under way in this process run out of time."""
+    for launch in list(_running):
+        for context in launch.contexts:
+            context[Ctx.DEADLINE] = 0
 
 
 @dataclass
@@ -301,14 +309,15 @@ class KernelRun:
         """of all workers"""
 
     def run(self) -> LaunchResult:
-        """Execute every program.
+        """Execute every program; :func:`stop_running` stops it.
 
         Raises:
             StepLimit: a limit was passed; what was written until then stays.
         """
         programs = self.grid[0] * self.grid[1] * self.grid[2]
         self._prepare()
-        with under_way(self):
+        _running.add(self)
+        try:
             started = time.perf_counter()
             if self.takes_turns:
                 workers = self._take_turns(programs)
@@ -320,6 +329,8 @@ class KernelRun:
                 if not any(worker.ctx[Ctx.STATUS] for worker in workers):
                     workers += self._without_shadows(*self.unchecked)._execute(others(looked_at, programs))
             seconds = time.perf_counter() - started
+        finally:
+            _running.discard(self)
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
         self._keep_initialized()
         stats = self._stats(workers, programs)

@@ -21,10 +21,11 @@ from drkernel.base.files import write_atomic
 from drkernel.report.anatomy import Anatomy, Marks, anatomy, hottest, roofline_plot, time_stack
 from drkernel.report.render import Span, excerpt, render, tracks
 from drkernel.report.verdict import indented, profile_table
-from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
+from drkernel.sim.script import LaunchRow, ScriptReport, TraceSpan, WithoutData
 from drkernel.sim.sweep import Configuration, Sweep
 from drkernel.verdict import Profile, Verdict
 from drkernel.view import DeviceTime, Figure, duration, limit, percent, quote_line, size
+from ttir_executor.compiled import SimFinding
 
 # ---- Traces in the JSON format that Chrome's tracing page and Perfetto open
 #
@@ -266,7 +267,7 @@ def unexecuted(rows: tuple[LaunchRow, ...]) -> list[str]:
     ]
 
 
-def _finding(finding: ScriptFinding, read: Read) -> RenderableType:
+def _finding(finding: SimFinding, read: Read) -> RenderableType:
     line = Text()
     line.append(f"{finding.severity} ", style=f"bold {COLOURS[finding.severity]}")
     line.append(finding.kind, style="bold")

@@ -1,6 +1,6 @@
 """Triton without a GPU: launch capture, an executor of Triton's IR, a sanitizer and a cost model.
 
-Start with ``with sim.device("h200") as dev:``; see ``context.py``.
+Start with ``with sim.device("h200") as dev:``; see ``script.py``.
 """
 
 from __future__ import annotations

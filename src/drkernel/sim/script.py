@@ -8,13 +8,15 @@ import json
 import linecache
 import os
 import runpy
+import signal
 import sys
 import sysconfig
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +43,7 @@ from drkernel.sim.spec import GPUSpec, card_data, get_spec, learn_card
 from drkernel.sim.target import text_for_target
 from drkernel.verdict import LaunchDetail, Profile
 from ttir_executor.compiled import SimFinding
-from ttir_executor.running import interruptible
+from ttir_executor.launch import stop_running
 
 
 class SimDevice:
@@ -173,21 +175,6 @@ class LaunchRow(Config):
     ttir: str | None = Field(None, exclude=True, description="in Triton's IR, for pages; of the costliest rows")
 
 
-class ScriptFinding(Config):
-    """A finding of the sanitizer in a kernel."""
-
-    kind: str
-    severity: Literal["error", "warning"]
-    message: str
-    kernel: str
-    file: str | None
-    line: int | None
-    program: tuple[int, int, int] | None
-    arg: str | None
-    offset_bytes: int | None
-    count: int
-
-
 class ScriptError(Config):
     """The exception that ended the script."""
 
@@ -232,7 +219,7 @@ class ScriptReport(Config):
     launches: tuple[LaunchRow, ...] = Field(description="in order of first launch")
     operators: dict[str, int] = Field(description="ATen operators with device work -> calls")
     copies: dict[str, int] = Field(description="copies between host and device -> times")
-    findings: tuple[ScriptFinding, ...]
+    findings: tuple[SimFinding, ...]
     prints: tuple[str, ...] = Field(description="lines of tl.device_print")
     profile: Profile
     peak_bytes: int = Field(ge=0, description="largest device memory in use")
@@ -272,6 +259,42 @@ class ScriptReport(Config):
         return 1 if self.error is not None else 0
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """In the main thread: SIGINT and SIGTERM stop the launch that is running, then raise ``KeyboardInterrupt`` or
+    :class:`Terminated`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def watch() -> None:
+        while signals := os.read(reader, 64):
+            if {signal.SIGINT, signal.SIGTERM} & set(signals):
+                stop_running()
+        os.close(reader)
+
+    def terminate(number: int, frame: Any) -> None:
+        raise Terminated
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.set_wakeup_fd(before_fd)
+        os.close(writer)
+        watcher.join()
+
+
 def run_script(
     path: Path,
     args: Sequence[str] = (),
@@ -291,7 +314,7 @@ def run_script(
     launches that take long are executed only when something looks at what they write. With ``data_free`` the device
     has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
     machine that the device may use (default: half). ``trace`` keeps when each piece of device work ran.
-    ``execution``: as in :func:`~.context.device`.
+    ``execution``: as in :func:`device`.
     ``source`` is a text to run in place of the file's, with the same lines.
 
     Raises:
@@ -348,7 +371,7 @@ def _without_data(dev: SimDevice) -> WithoutData | None:
 
 
 def _run(path: Path, args: Sequence[str], source: str | None) -> ScriptError | None:
-    with _as_program(path, args), interruptible():
+    with _as_program(path, args), _interruptible():
         try:
             if source is None:
                 runpy.run_path(str(path), run_name="__main__")
@@ -467,14 +490,13 @@ def _with_text(detail: LaunchDetail) -> LaunchDetail:
     return detail.model_copy(update={"lines": tuple(lines)})
 
 
-def _merged(findings: Sequence[SimFinding]) -> Iterator[ScriptFinding]:
+def _merged(findings: Sequence[SimFinding]) -> Iterator[SimFinding]:
     """Merge equal findings of several launches, adding up their counts."""
-    merged: dict[tuple, ScriptFinding] = {}
+    merged: dict[tuple, SimFinding] = {}
     for finding in findings:
         key = (finding.kind, finding.kernel, finding.file, finding.line, finding.arg, finding.severity)
         count = finding.count + (merged[key].count if key in merged else 0)
-        first = merged.get(key) or ScriptFinding(**asdict(finding))
-        merged[key] = first.model_copy(update={"count": count})
+        merged[key] = replace(merged.get(key, finding), count=count)
     yield from sorted(merged.values(), key=lambda finding: finding.severity)
 
 
