@@ -7,9 +7,6 @@ control passes all of them, the task is *ill-conditioned*, and the report names 
 also ill-conditioned when its reference fails against itself, or fails when computed honestly in another order
 (reorder.py), or when its answer is a constant. Parameters and inputs on which the answer does not depend, which exact
 arithmetic shows, or hardly, are noted by name: leaving the first out is a correct simplification.
-
-Detects references whose answer depends on random numbers: a candidate draws others, and would be wrong only by
-chance.
 """
 
 import math
@@ -18,12 +15,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from unittest import mock
-from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import Field
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from drkernel.config import Config
@@ -33,10 +28,10 @@ from drkernel.task import Task, TaskError
 from drkernel.tasks.correctness import compare, same_answer
 from drkernel.tasks.cost import ScaleLimits, judged_bytes
 from drkernel.tasks.inputs import Variant
-from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, alike, flatten_outputs, is_finite
-from drkernel.tasks.problem import Instance, ReferenceCall, load_problem, same_values
+from drkernel.tasks.oracle import MANTISSA_BITS, ExpectedOutput, RawOutput, flatten_outputs, is_finite
+from drkernel.tasks.problem import Instance, ReferenceCall, load_problem, random_by, same_values
 from drkernel.tasks.promote import cloned, copied, run_rounded
-from drkernel.tasks.reference import Reference, seeded
+from drkernel.tasks.reference import Reference
 from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.thin import thin_sizing
 
@@ -376,82 +371,3 @@ def _run(model: nn.Module, inputs: list[Any]) -> list[RawOutput]:
     """Run a copy of the module on copies of the inputs, so that no state is kept or changed."""
     with torch.no_grad():
         return flatten_outputs(copied(model)(*cloned(inputs)))
-
-
-OTHER = 1 << 20
-"""the second run's seeds start here (a generator uses only the lower 32 bits)"""
-_known: WeakKeyDictionary[Reference, str | None] = WeakKeyDictionary()
-
-
-class RandomReference(TaskError):
-    """The answer to a task is not determined by inputs and weights; the message says what draws."""
-
-
-def require_determined(instance: Instance) -> None:
-    """Raise :class:`RandomReference` where the reference's answer depends on random numbers. Two runs, once a source.
-
-    What draws without effect on the answer (dropout in eval mode, with ``p = 0``, or of zeros) is allowed.
-    """
-    reference = instance.problem.reference
-    if reference not in _known:
-        try:
-            inputs = reference.draw_inputs(0)
-        except TaskError:
-            raise
-        except Exception:  # a reference may raise anything, and does so again where its calls are made
-            return
-        try:
-            _known[reference] = random_by(instance, inputs)
-        except Exception:  # again where its calls are made
-            return
-    cause = _known[reference]
-    if cause is not None:
-        raise RandomReference(
-            f"the reference is random: on the same inputs and weights its answer changes with {cause}. A candidate "
-            "cannot draw the same numbers, so no answer would be right. Draw them in get_inputs() or in the "
-            "constructor, call .eval() there, or set p = 0"
-        )
-
-
-def random_by(instance: Instance, inputs: list[Any]) -> str | None:
-    """Name what changes the reference's answer from one run on ``inputs`` to another; None where nothing does."""
-    with seeded(1):
-        first = instance.run(inputs)
-    other = _OtherNumbers()
-    with seeded(OTHER), other:
-        second = instance.run(inputs)
-    if len(first) == len(second) and all(map(alike, first, second)):
-        return None
-    if not other.drawn:
-        return "every call, though no operator of PyTorch draws (numbers of Python or NumPy, or state that it keeps)"
-    layers = [
-        f"{type(module).__name__} {name!r}"
-        for name, module in instance.model.named_modules()
-        if "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 1.0)
-    ]
-    where = f" (in training mode: {', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''})" if layers else ""
-    return f"the numbers that {', '.join(sorted(other.drawn))} draws{where}"
-
-
-class _OtherNumbers(TorchDispatchMode):
-    """Operators that draw get other numbers, even where the module seeds a generator itself: one on a GPU gives others,
-    too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn: set[str] = set()
-        """names of the operators that drew"""
-        self._seed = OTHER
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            self.drawn.add(f"aten.{func._schema.name.removeprefix('aten::')}")
-            self._seed += 1
-            torch.default_generator.manual_seed(self._seed)
-            kwargs |= {"generator": None} if "generator" in kwargs else {}
-        return func(*args, **kwargs)

@@ -19,6 +19,9 @@ norm.
 Inputs whose *slices* differ (inputs.py) show a shortcut only where a slice is a whole unit of work: rows of a batch
 norm that differ leave the statistics of every channel alike. An axis is independent when no element of an output
 follows both from its first position and from the others; that is tried by changing one and then the others.
+
+Detects references whose answer depends on random numbers: a candidate draws others, and would be wrong only by
+chance.
 """
 
 from __future__ import annotations
@@ -28,14 +31,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from drkernel.task import Precision, Task, TaskError, override_constants, sized_reference
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
-from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, tolerance_for
-from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, vary_parameters
+from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, alike, tolerance_for
+from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, seeded, vary_parameters
 
 SEEDS = (0, 1, 2)
 """Draws that are compared."""
@@ -503,3 +508,85 @@ def _sized(task: Task, profile: str | None) -> str:
     if profile is None or profile not in task.profiles:
         return sized_reference(task, profile)
     return _override_constants(task.reference, tuple(sorted(task.profiles[profile].items())))
+
+
+# ---- references whose answer depends on random numbers
+
+
+OTHER = 1 << 20
+"""the second run's seeds start here (a generator uses only the lower 32 bits)"""
+_known: WeakKeyDictionary[Reference, str | None] = WeakKeyDictionary()
+
+
+class RandomReference(TaskError):
+    """The answer to a task is not determined by inputs and weights; the message says what draws."""
+
+
+def require_determined(instance: Instance) -> None:
+    """Raise :class:`RandomReference` where the reference's answer depends on random numbers. Two runs, once a source.
+
+    What draws without effect on the answer (dropout in eval mode, with ``p = 0``, or of zeros) is allowed.
+    """
+    reference = instance.problem.reference
+    if reference not in _known:
+        try:
+            inputs = reference.draw_inputs(0)
+        except TaskError:
+            raise
+        except Exception:  # a reference may raise anything, and does so again where its calls are made
+            return
+        try:
+            _known[reference] = random_by(instance, inputs)
+        except Exception:  # again where its calls are made
+            return
+    cause = _known[reference]
+    if cause is not None:
+        raise RandomReference(
+            f"the reference is random: on the same inputs and weights its answer changes with {cause}. A candidate "
+            "cannot draw the same numbers, so no answer would be right. Draw them in get_inputs() or in the "
+            "constructor, call .eval() there, or set p = 0"
+        )
+
+
+def random_by(instance: Instance, inputs: list[Any]) -> str | None:
+    """Name what changes the reference's answer from one run on ``inputs`` to another; None where nothing does."""
+    with seeded(1):
+        first = instance.run(inputs)
+    other = _OtherNumbers()
+    with seeded(OTHER), other:
+        second = instance.run(inputs)
+    if len(first) == len(second) and all(map(alike, first, second)):
+        return None
+    if not other.drawn:
+        return "every call, though no operator of PyTorch draws (numbers of Python or NumPy, or state that it keeps)"
+    layers = [
+        f"{type(module).__name__} {name!r}"
+        for name, module in instance.model.named_modules()
+        if "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 1.0)
+    ]
+    where = f" (in training mode: {', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''})" if layers else ""
+    return f"the numbers that {', '.join(sorted(other.drawn))} draws{where}"
+
+
+class _OtherNumbers(TorchDispatchMode):
+    """Operators that draw get other numbers, even where the module seeds a generator itself: one on a GPU gives others,
+    too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: set[str] = set()
+        """names of the operators that drew"""
+        self._seed = OTHER
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.drawn.add(f"aten.{func._schema.name.removeprefix('aten::')}")
+            self._seed += 1
+            torch.default_generator.manual_seed(self._seed)
+            kwargs |= {"generator": None} if "generator" in kwargs else {}
+        return func(*args, **kwargs)

@@ -3,8 +3,7 @@
 import pytest
 
 from drkernel.task import Task
-from drkernel.tasks.gate import RandomReference, require_determined
-from drkernel.tasks.problem import load_problem
+from drkernel.tasks.problem import RandomReference, load_problem, require_determined
 
 SOURCE = """
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F

@@ -21,10 +21,9 @@ from drkernel.gym.request import EvalRequest
 from drkernel.sim.wire.frames import same_bytes
 from drkernel.task import TaskError
 from drkernel.tasks.correctness import compare, declared_values
-from drkernel.tasks.gate import require_determined
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.other_calls import changed_by_a_call
-from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
+from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem, require_determined
 from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
