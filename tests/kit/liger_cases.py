@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -48,11 +49,20 @@ class Outcome:
     seconds: float = 0.0
 
 
-def ops() -> Any:
-    """The package, imported where a device is active: it asks for the device when it is imported."""
-    import liger_kernel.transformers.functional as functional
+def _named(path: str) -> Any:
+    """What the package has under a path, imported where a device is active: it asks for the device when imported."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(f"liger_kernel.{module}"), name)
 
-    return functional
+
+def _op(name: str, *more: Any, **options: Any) -> Callable[..., Any]:
+    """One of the package's functions, with what it is given after the inputs."""
+    return lambda *inputs: _named(f"transformers.functional.liger_{name}")(*inputs, *more, **options)
+
+
+def _function(path: str, *more: Any) -> Callable[..., Any]:
+    """One of its autograd functions, likewise."""
+    return lambda *inputs: _named(path).apply(*inputs, *more)
 
 
 def _rms(x: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
@@ -142,9 +152,7 @@ def _grpo(logits: Any, old: Any, ref: Any, ids: Any, advantages: Any, mask: Any)
 
 
 def _run_grpo(logits: Any, old: Any, ref: Any, ids: Any, advantages: Any, mask: Any) -> Any:
-    from liger_kernel.ops import GrpoLossFunction
-
-    return GrpoLossFunction.apply(logits, old, ref, ids, advantages, mask, 1.0, 0.04, 0.2, 0.2, False)[0]
+    return _named("ops.GrpoLossFunction").apply(logits, old, ref, ids, advantages, mask, 1.0, 0.04, 0.2, 0.2, False)[0]
 
 
 def _mhc_coefficients(x: Any, phi: Any, b: Any, pre: Any, post: Any, res: Any) -> Outputs:
@@ -175,52 +183,14 @@ def _moe(x: Any, gate_up: Any, down: Any, index: Any, weights: Any) -> torch.Ten
     return out
 
 
-def _run_moe(*args: Any) -> Any:
-    from liger_kernel.ops import LigerFusedMoEFunction
-
-    return LigerFusedMoEFunction.apply(*args)
-
-
-def _run_mlp(x: Any, gate: Any, up: Any, down: Any) -> Any:
-    from liger_kernel.ops.mlp import LigerMLPFunction
-
-    return LigerMLPFunction.apply(x, gate, up, down)
-
-
-def _run_embedding(table: Any, tokens: Any) -> Any:
-    from liger_kernel.ops import LigerEmbeddingFunction
-
-    return LigerEmbeddingFunction.apply(table, tokens)
-
-
-def _run_ce_tvd(student: Any, teacher: Any, target: Any) -> Any:
-    from liger_kernel.ops import LigerFusedCETVDFunction
-
-    return LigerFusedCETVDFunction.apply(student, teacher, target)
-
-
 def _ce_tvd(student: Any, teacher: Any, target: Any) -> Outputs:
     valid = target != -100
     distance = 0.5 * (student.softmax(-1) - teacher.softmax(-1)).abs().sum(-1)
     return F.cross_entropy(student, target, reduction="none"), distance * valid
 
 
-def _run_vocab_parallel(logits: Any, target: Any) -> Any:
-    from liger_kernel.ops.vocab_parallel_cross_entropy import LigerVocabParallelCEFunction
-
-    return LigerVocabParallelCEFunction.apply(logits, target, None, -100, 0.0, "megatron", "mean")
-
-
 def _run_llama4_rope(q: Any, k: Any, frequencies: Any) -> Any:
-    from liger_kernel.ops import LigerLlama4RopeFunction
-
-    return LigerLlama4RopeFunction.apply(q.clone(), k.clone(), frequencies)
-
-
-def _run_scaled_ce(x: Any, weight: Any, target: Any) -> Any:
-    from liger_kernel.ops import LigerFusedLinearScaledCrossEntropyFunction
-
-    return LigerFusedLinearScaledCrossEntropyFunction.apply(x, weight, target, 0.7, -100, 1, True)
+    return _named("ops.LigerLlama4RopeFunction").apply(q.clone(), k.clone(), frequencies)
 
 
 def _scaled_ce(x: Any, weight: Any, target: Any) -> Outputs:
@@ -234,22 +204,18 @@ def _tiled_mlp() -> tuple[Any, Any]:
     """A module run in shards of the sequence; gradients of its weights are not compared, those of its input are."""
 
     def run(x: Any, gate: Any, down: Any) -> Any:
-        from liger_kernel.ops import LigerTiledMLPFunction
-
         module = torch.nn.Module()
         module.gate, module.down = torch.nn.Parameter(gate.detach()), torch.nn.Parameter(down.detach())
         forward = lambda mlp, value: F.silu(value @ mlp.gate) @ mlp.down  # noqa: E731
-        return LigerTiledMLPFunction.apply(forward, module, x, 3, list(module.parameters()))
+        return _named("ops.LigerTiledMLPFunction").apply(forward, module, x, 3, list(module.parameters()))
 
     return run, lambda x, gate, down: F.silu(x @ gate) @ down
 
 
 def _chunked_dpo() -> tuple[Any, Any]:
     def run(x: Any, weight: Any, target: Any) -> Any:
-        from liger_kernel.chunked_loss import LigerFusedLinearDPOLoss
-
-        loss = LigerFusedLinearDPOLoss(compiled=False, use_ref_model=False, compute_nll_loss=False)
-        return loss(weight, x, target)[0]
+        kind = _named("chunked_loss.LigerFusedLinearDPOLoss")
+        return kind(compiled=False, use_ref_model=False, compute_nll_loss=False)(weight, x, target)[0]
 
     def reference(x: Any, weight: Any, target: Any) -> torch.Tensor:
         logp = (x @ weight.T).log_softmax(-1).gather(-1, target.clamp_min(0)[..., None])[..., 0]
@@ -278,8 +244,7 @@ def _loss_cases() -> list[Case]:
         ("softcap", {"softcap": 5.0}),
     ]
     cases = [
-        Case(f"cross_entropy ({name})", logits, lambda x, t, o=o: ops().liger_cross_entropy(x, t, **o),
-             lambda x, t, o=o: _cross_entropy(x, t, **o))
+        Case(f"cross_entropy ({name})", logits, _op("cross_entropy", **o), lambda x, t, o=o: _cross_entropy(x, t, **o))
         for name, o in options
     ]  # fmt: skip
     weighted = _with((17, 301), lambda: _tokens(17, 301), lambda: torch.rand(301) + 0.5)
@@ -291,86 +256,78 @@ def _loss_cases() -> list[Case]:
     dpo_run, dpo_reference = _chunked_dpo()
     return [
         *cases,
-        Case("cross_entropy (class weights)", weighted, lambda x, t, w: ops().liger_cross_entropy(x, t, w),
-             lambda x, t, w: F.cross_entropy(x, t, w), constant=(2,)),
-        Case("cross_entropy (bf16)", logits, lambda x, t: ops().liger_cross_entropy(x, t), _cross_entropy,
-             dtype=torch.bfloat16, tolerance=2e-2),
-        Case("fused_linear_cross_entropy", linear,
-             lambda x, w, t, b: ops().liger_fused_linear_cross_entropy(x, w, t, b),
+        Case("cross_entropy (class weights)", weighted, _op("cross_entropy"), lambda x, t, w: F.cross_entropy(x, t, w),
+             constant=(2,)),
+        Case("cross_entropy (bf16)", logits, _op("cross_entropy"), _cross_entropy, dtype=torch.bfloat16,
+             tolerance=2e-2),
+        Case("fused_linear_cross_entropy", linear, _op("fused_linear_cross_entropy"),
              lambda x, w, t, b: F.cross_entropy(x @ w.T + b, t)),
         Case("fused_linear_cross_entropy (smoothing, softcap)", linear,
-             lambda x, w, t, b: ops().liger_fused_linear_cross_entropy(x, w, t, b, label_smoothing=0.1, softcap=8.0),
+             _op("fused_linear_cross_entropy", label_smoothing=0.1, softcap=8.0),
              lambda x, w, t, b: _cross_entropy(x @ w.T + b, t, label_smoothing=0.1, softcap=8.0)),
-        Case("kl_div", kl, lambda x, t: ops().liger_kl_div(x, t, reduction="batchmean"),
-             lambda x, t: F.kl_div(x, t, reduction="batchmean"), constant=(1,)),
-        Case("jsd (beta 0.5)", logps, lambda x, t: ops().liger_jsd(x, t, beta=0.5),
-             lambda x, t: _jsd(x, t, 0.5, 1 / 13), constant=(1,)),
-        Case("jsd (beta 0.1)", logps, lambda x, t: ops().liger_jsd(x, t, beta=0.1),
-             lambda x, t: _jsd(x, t, 0.1, 1 / 13), constant=(1,)),
-        Case("tvd", probs, lambda x, t: ops().liger_tvd(x, t, reduction="batchmean"),
-             lambda x, t: 0.5 * (x - t).abs().sum() / 13, constant=(1,)),
-        Case("fused_linear_jsd", _normal(*two),
-             lambda a, b, c, d: ops().liger_fused_linear_jsd(a, b, c, d, temperature=2.0),
+        Case("kl_div", kl, _op("kl_div", reduction="batchmean"), lambda x, t: F.kl_div(x, t, reduction="batchmean"),
+             constant=(1,)),
+        Case("jsd (beta 0.5)", logps, _op("jsd", beta=0.5), lambda x, t: _jsd(x, t, 0.5, 1 / 13), constant=(1,)),
+        Case("jsd (beta 0.1)", logps, _op("jsd", beta=0.1), lambda x, t: _jsd(x, t, 0.1, 1 / 13), constant=(1,)),
+        Case("tvd", probs, _op("tvd", reduction="batchmean"), lambda x, t: 0.5 * (x - t).abs().sum() / 13,
+             constant=(1,)),
+        Case("fused_linear_jsd", _normal(*two), _op("fused_linear_jsd", temperature=2.0),
              lambda a, b, c, d: _jsd((a @ b.T / 2).log_softmax(-1), (c @ d.T / 2).log_softmax(-1), 0.5, 1 / 19),
              constant=(2, 3)),
         Case("fused_linear_kl_div", _with((19, 32), (101, 32), lambda: torch.randn(19, 101).softmax(-1)),
-             lambda a, b, t: ops().liger_fused_linear_kl_div(a, b, t),
-             lambda a, b, t: F.kl_div((a @ b.T).log_softmax(-1), t, reduction="batchmean"), constant=(2,)),
-        Case("fused_ce_tvd", _with((17, 301), (17, 301), lambda: _tokens(17, 301)), _run_ce_tvd, _ce_tvd,
-             constant=(1,)),
+             _op("fused_linear_kl_div"), lambda a, b, t: F.kl_div((a @ b.T).log_softmax(-1), t, reduction="batchmean"),
+             constant=(2,)),
+        Case("fused_ce_tvd", _with((17, 301), (17, 301), lambda: _tokens(17, 301)),
+             _function("ops.LigerFusedCETVDFunction"), _ce_tvd, constant=(1,)),
         Case("fused_linear_scaled_cross_entropy", _with((19, 32), (101, 32), lambda: _tokens(19, 101)),
-             _run_scaled_ce, _scaled_ce, gpu="a100"),
+             _function("ops.LigerFusedLinearScaledCrossEntropyFunction", 0.7, -100, 1, True), _scaled_ce, gpu="a100"),
         Case("vocab_parallel_cross_entropy", _with((5, 3, 301), lambda: torch.randint(0, 301, (5, 3))),
-             _run_vocab_parallel,
+             _function("ops.vocab_parallel_cross_entropy.LigerVocabParallelCEFunction", None, -100, 0.0, "megatron",
+                       "mean"),
              lambda x, t: F.cross_entropy(x.flatten(0, 1), t.flatten(), reduction="none").view(5, 3)),
-        Case("grpo_loss", _with((3, 8, 67), lambda: torch.randn(3, 7) - 4, lambda: torch.randn(3, 7) - 4,
-                                lambda: torch.randint(0, 67, (3, 7)), (3,),
-                                lambda: (torch.arange(7) < torch.tensor([[7], [4], [5]])).long()),
+        Case("grpo_loss",
+             _with((3, 8, 67), lambda: torch.randn(3, 7) - 4, lambda: torch.randn(3, 7) - 4,
+                   lambda: torch.randint(0, 67, (3, 7)), (3,),
+                   lambda: (torch.arange(7) < torch.tensor([[7], [4], [5]])).long()),
              _run_grpo, _grpo, constant=(1, 2, 4)),
-        Case("chunked_loss DPO", _with((4, 6, 16), (53, 16), lambda: torch.randint(0, 53, (4, 6))),
-             dpo_run, dpo_reference),
+        Case("chunked_loss DPO", _with((4, 6, 16), (53, 16), lambda: torch.randint(0, 53, (4, 6))), dpo_run,
+             dpo_reference),
     ]  # fmt: skip
 
 
 def _norm_cases() -> list[Case]:
     row = ((5, 7, 96), (96,))
     return [
-        Case("rms_norm (llama)", _normal(*row), lambda x, w: ops().liger_rms_norm(x, w, 1e-6),
-             lambda x, w: _rms(x) * w),
-        Case("rms_norm (gemma)", _normal(*row), lambda x, w: ops().liger_rms_norm(x, w, 1e-6, 1.0, "gemma"),
-             lambda x, w: _rms(x) * (1 + w)),
-        Case("rms_norm (bf16)", _normal(*row), lambda x, w: ops().liger_rms_norm(x, w, 1e-6),
-             lambda x, w: _rms(x) * w, dtype=torch.bfloat16, tolerance=3e-2),
-        Case("fused_add_rms_norm", _normal((5, 7, 96), (5, 7, 96), (96,)),
-             lambda x, r, w: ops().liger_fused_add_rms_norm(x, r, w, 1e-6), lambda x, r, w: (_rms(x + r) * w, x + r)),
-        Case("modulated_rms_norm", _normal((3, 7, 96), (96,), (3, 96), (3, 96)),
-             lambda x, w, s, t: ops().liger_modulated_rms_norm(x, w, s, t),
+        Case("rms_norm (llama)", _normal(*row), _op("rms_norm", 1e-6), lambda x, w: _rms(x) * w),
+        Case("rms_norm (gemma)", _normal(*row), _op("rms_norm", 1e-6, 1.0, "gemma"), lambda x, w: _rms(x) * (1 + w)),
+        Case("rms_norm (bf16)", _normal(*row), _op("rms_norm", 1e-6), lambda x, w: _rms(x) * w, dtype=torch.bfloat16,
+             tolerance=3e-2),
+        Case("fused_add_rms_norm", _normal((5, 7, 96), (5, 7, 96), (96,)), _op("fused_add_rms_norm", 1e-6),
+             lambda x, r, w: (_rms(x + r) * w, x + r)),
+        Case("modulated_rms_norm", _normal((3, 7, 96), (96,), (3, 96), (3, 96)), _op("modulated_rms_norm"),
              lambda x, w, s, t: (1 + s[:, None]) * (_rms(x) * w) + t[:, None]),
-        Case("layer_norm", _normal((5, 7, 96), (96,), (96,)), lambda x, w, b: ops().liger_layer_norm(x, w, b, 1e-6),
+        Case("layer_norm", _normal((5, 7, 96), (96,), (96,)), _op("layer_norm", 1e-6),
              lambda x, w, b: F.layer_norm(x, (96,), w, b, 1e-6)),
-        Case("group_norm", _normal((3, 8, 45), (8,), (8,)), lambda x, w, b: ops().liger_group_norm(x, w, b, 8, 4, 1e-6),
+        Case("group_norm", _normal((3, 8, 45), (8,), (8,)), _op("group_norm", 8, 4, 1e-6),
              lambda x, w, b: F.group_norm(x, 4, w, b, 1e-6)),
-        Case("poly_norm", _normal((5, 7, 96), (3,), ()), lambda x, w, b: ops().liger_poly_norm(x, w, b),
+        Case("poly_norm", _normal((5, 7, 96), (3,), ()), _op("poly_norm"),
              lambda x, w, b: w[0] * _rms(x**3) + w[1] * _rms(x**2) + w[2] * _rms(x) + b),
-        Case("dyt", _normal((5, 7, 96), (1,), (96,), (96,)), lambda x, a, g, b: ops().liger_dyt(x, a, g, b),
-             lambda x, a, g, b: g * torch.tanh(a * x) + b),
+        Case("dyt", _normal((5, 7, 96), (1,), (96,), (96,)), _op("dyt"), lambda x, a, g, b: g * torch.tanh(a * x) + b),
     ]  # fmt: skip
 
 
 def _activation_cases() -> list[Case]:
     pair = _normal((5, 7, 200), (5, 7, 200))
     return [
-        Case("swiglu", pair, lambda a, b: ops().liger_swiglu(a, b), lambda a, b: F.silu(a) * b),
-        Case("swiglu (bf16)", pair, lambda a, b: ops().liger_swiglu(a, b), lambda a, b: F.silu(a) * b,
-             dtype=torch.bfloat16, tolerance=3e-2),
-        Case("geglu", pair, lambda a, b: ops().liger_geglu(a, b), lambda a, b: F.gelu(a, approximate="tanh") * b),
-        Case("relu_squared", _normal((5, 7, 200)), lambda x: ops().liger_relu_squared(x), lambda x: x.relu().square()),
-        Case("softmax", _normal((5, 7, 200)), lambda x: ops().liger_softmax(x), lambda x: x.softmax(-1)),
-        Case("softmax (rows of 20,000)", _normal((2, 20_000)), lambda x: ops().liger_softmax(x),
-             lambda x: x.softmax(-1)),
-        Case("sparsemax", _normal((5, 7, 200)), lambda x: ops().liger_sparsemax(x), _sparsemax),
-        Case("embedding", _with((50, 36), lambda: torch.randint(0, 50, (4, 9))), _run_embedding,
-             lambda w, t: F.embedding(t, w)),
+        Case("swiglu", pair, _op("swiglu"), lambda a, b: F.silu(a) * b),
+        Case("swiglu (bf16)", pair, _op("swiglu"), lambda a, b: F.silu(a) * b, dtype=torch.bfloat16, tolerance=3e-2),
+        Case("geglu", pair, _op("geglu"), lambda a, b: F.gelu(a, approximate="tanh") * b),
+        Case("relu_squared", _normal((5, 7, 200)), _op("relu_squared"), lambda x: x.relu().square()),
+        Case("softmax", _normal((5, 7, 200)), _op("softmax"), lambda x: x.softmax(-1)),
+        Case("softmax (rows of 20,000)", _normal((2, 20_000)), _op("softmax"), lambda x: x.softmax(-1)),
+        Case("sparsemax", _normal((5, 7, 200)), _op("sparsemax"), _sparsemax),
+        Case("embedding", _with((50, 36), lambda: torch.randint(0, 50, (4, 9))),
+             _function("ops.LigerEmbeddingFunction"), lambda w, t: F.embedding(t, w)),
     ]  # fmt: skip
 
 
@@ -381,18 +338,16 @@ def _attention_cases() -> list[Case]:
     multi = lambda: torch.randn(3, 2, 10, 16).repeat(1, 1, 1, 2)  # noqa: E731
     turn = lambda: torch.polar(torch.ones(10, 16), torch.randn(10, 16))  # noqa: E731
     return [
-        Case("rope", _with(*heads, cos, sin), lambda q, k, c, s: ops().liger_rope(q, k, c, s),
-             lambda q, k, c, s: (_rotate(q, c, s), _rotate(k, c, s)), constant=(2, 3)),
-        Case("qwen2vl_mrope", _with((2, 4, 10, 32), (2, 2, 10, 32), multi, multi),
-             lambda q, k, c, s: ops().liger_qwen2vl_mrope(q, k, c, s, [4, 6, 6]), _mrope, constant=(2, 3)),
+        Case("rope", _with(*heads, cos, sin), _op("rope"), lambda q, k, c, s: (_rotate(q, c, s), _rotate(k, c, s)),
+             constant=(2, 3)),
+        Case("qwen2vl_mrope", _with((2, 4, 10, 32), (2, 2, 10, 32), multi, multi), _op("qwen2vl_mrope", [4, 6, 6]),
+             _mrope, constant=(2, 3)),
         Case("llama4_rope", _with((2, 10, 4, 32), (2, 10, 2, 32), turn), _run_llama4_rope,
              lambda q, k, f: (_complex_rope(q, f), _complex_rope(k, f)), constant=(2,)),
-        Case("attn_res", _normal((4, 2, 6, 64), (64,), (64,)), lambda v, q, w: ops().liger_attn_res(v, q, w),
-             _attention_residual),
-        Case("multi_token_attention", _normal(*scores),
-             lambda s, w, b: ops().liger_multi_token_attention(s, w, b, padding=1), _multi_token),
+        Case("attn_res", _normal((4, 2, 6, 64), (64,), (64,)), _op("attn_res"), _attention_residual),
+        Case("multi_token_attention", _normal(*scores), _op("multi_token_attention", padding=1), _multi_token),
         Case("fused_neighborhood_attention", _normal((2, 2, 33, 32), (2, 2, 33, 32), (2, 2, 33, 32)),
-             lambda q, k, v: ops().liger_fused_neighborhood_attention(q, k, v), _neighborhood, tolerance=3e-3),
+             _op("fused_neighborhood_attention"), _neighborhood, tolerance=3e-3),
     ]  # fmt: skip
 
 
@@ -404,16 +359,16 @@ def _block_cases() -> list[Case]:
     scaled = lambda *shape: lambda: torch.randn(shape) / math.sqrt(shape[-1])  # noqa: E731
     return [
         Case("mhc_coeffs", _with((3, 5, streams, width), scaled(streams * width, 24), (24,), (), (), ()),
-             lambda x, p, b, u, v, w: ops().liger_mhc_coeffs(x, p, b, u, v, w, allow_fp32=True), _mhc_coefficients,
-             tolerance=5e-3),
-        Case("mhc_pre", _normal((3, 5, streams, width), (3, 5, streams)), lambda x, h: ops().liger_mhc_pre(x, h),
+             _op("mhc_coeffs", allow_fp32=True), _mhc_coefficients, tolerance=5e-3),
+        Case("mhc_pre", _normal((3, 5, streams, width), (3, 5, streams)), _op("mhc_pre"),
              lambda x, h: (x * h[..., None]).sum(-2)),
         Case("mhc_post_res", _normal((3, 5, streams, width), (3, 5, width), (3, 5, streams), (3, 5, streams, streams)),
-             lambda x, f, p, r: ops().liger_mhc_post_res(x, f, p, r), _mhc_post),
-        Case("fused_moe", _with((24, 32), scaled(4, 64, 32), scaled(4, 32, 32), expert, share), _run_moe, _moe,
-             tolerance=5e-3),
-        Case("mlp (tensor descriptors)", _with((2, 40, 64), scaled(96, 64), scaled(96, 64), scaled(64, 96)), _run_mlp,
-             lambda x, g, u, d: (F.silu(x @ g.T) * (x @ u.T)) @ d.T, dtype=torch.bfloat16, tolerance=4e-2),
+             _op("mhc_post_res"), _mhc_post),
+        Case("fused_moe", _with((24, 32), scaled(4, 64, 32), scaled(4, 32, 32), expert, share),
+             _function("ops.LigerFusedMoEFunction"), _moe, tolerance=5e-3),
+        Case("mlp (tensor descriptors)", _with((2, 40, 64), scaled(96, 64), scaled(96, 64), scaled(64, 96)),
+             _function("ops.mlp.LigerMLPFunction"), lambda x, g, u, d: (F.silu(x @ g.T) * (x @ u.T)) @ d.T,
+             dtype=torch.bfloat16, tolerance=4e-2),
         Case("tiled_mlp", _with((2, 12, 16), scaled(16, 24), scaled(24, 16)), tiled_run, tiled_reference,
              constant=(1, 2)),
     ]  # fmt: skip
