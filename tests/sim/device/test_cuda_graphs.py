@@ -14,33 +14,32 @@ def add_to(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(out + at, mask=at < n) + tl.load(x + at, mask=at < n), mask=at < n)
 
 
-def test_replay_reads_and_writes_the_memory_of_the_capture() -> None:
-    with sim.device("h100") as dev:
-        x, total = torch.ones(300, device="cuda"), torch.zeros(300, device="cuda")
-        index = torch.arange(299, -1, -1, device="cuda")
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            add_to[(2,)](x, total, 300, 256)  # warm up
-        graph = torch.cuda.CUDAGraph()
-        before = len(dev.launches)
-        with torch.cuda.graph(graph, stream=side):
-            assert torch.cuda.is_current_stream_capturing()
-            doubled = x * 2
-            add_to[(2,)](doubled[index], total, 300, 256)
-            total.add_(1)
-            result = total.sum(0, keepdim=True).view(1, 1)
-        assert not torch.cuda.is_current_stream_capturing()
-        assert len(dev.launches) == before
-        assert total.cpu().eq(1).all()
-        for step in range(1, 4):
-            x.copy_(torch.arange(300.0) * step)
-            graph.replay()
-        want = 1 + sum(2.0 * step * torch.arange(299.0, -1, -1) + 1 for step in range(1, 4))
-        assert torch.equal(total.cpu(), want)
-        assert result.item() == want.sum().item()
-        assert torch.equal(doubled.cpu(), 6 * torch.arange(300.0))
-        assert len(dev.launches) == before + 3
-        assert not dev.findings
+def test_replay_reads_and_writes_the_memory_of_the_capture(dev: sim.SimDevice) -> None:
+    x, total = torch.ones(300, device="cuda"), torch.zeros(300, device="cuda")
+    index = torch.arange(299, -1, -1, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        add_to[(2,)](x, total, 300, 256)  # warm up
+    graph = torch.cuda.CUDAGraph()
+    before = len(dev.launches)
+    with torch.cuda.graph(graph, stream=side):
+        assert torch.cuda.is_current_stream_capturing()
+        doubled = x * 2
+        add_to[(2,)](doubled[index], total, 300, 256)
+        total.add_(1)
+        result = total.sum(0, keepdim=True).view(1, 1)
+    assert not torch.cuda.is_current_stream_capturing()
+    assert len(dev.launches) == before
+    assert total.cpu().eq(1).all()
+    for step in range(1, 4):
+        x.copy_(torch.arange(300.0) * step)
+        graph.replay()
+    want = 1 + sum(2.0 * step * torch.arange(299.0, -1, -1) + 1 for step in range(1, 4))
+    assert torch.equal(total.cpu(), want)
+    assert result.item() == want.sum().item()
+    assert torch.equal(doubled.cpu(), 6 * torch.arange(300.0))
+    assert len(dev.launches) == before + 3
+    assert not dev.findings
 
 
 def test_a_training_step_replayed_is_the_step_itself() -> None:
@@ -74,72 +73,69 @@ def test_a_training_step_replayed_is_the_step_itself() -> None:
         torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_forms_that_change_in_place_are_replayed_where_they_changed() -> None:
-    with sim.device("h100"):
-        x, w = torch.zeros(3, 4, device="cuda"), torch.arange(20.0, device="cuda").view(4, 5)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = x @ w
-            before = y + 1
-            y.t_()
-            after = y * torch.arange(3.0, device="cuda")
-            y.unsqueeze_(0)
-            of_row = x[0] @ w  # which takes a dimension away from a product of matrices
-        for step in (1.0, 2.0):
-            x.copy_(torch.arange(12.0).view(3, 4) * step)
-            graph.replay()
-            want = x.cpu() @ w.cpu()
-            assert torch.equal(before.cpu(), want + 1)
-            assert torch.equal(after.cpu(), want.T * torch.arange(3.0))
-            assert torch.equal(y.cpu(), want.T[None]) and torch.equal(of_row.cpu(), want[0])
-
-
-def test_draws_differ_between_replays_and_memory_is_freed() -> None:
-    with sim.device("h100"):
-        x = torch.zeros(1000, device="cuda")
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            drawn = torch.rand(1000, device="cuda")
-            inner = drawn * 2
-            x.copy_(inner)
-        used = torch.cuda.memory_allocated()
-        del inner
-        assert torch.cuda.memory_allocated() == used  # the graph still writes there
+def test_forms_that_change_in_place_are_replayed_where_they_changed(dev: sim.SimDevice) -> None:
+    x, w = torch.zeros(3, 4, device="cuda"), torch.arange(20.0, device="cuda").view(4, 5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x @ w
+        before = y + 1
+        y.t_()
+        after = y * torch.arange(3.0, device="cuda")
+        y.unsqueeze_(0)
+        of_row = x[0] @ w  # which takes a dimension away from a product of matrices
+    for step in (1.0, 2.0):
+        x.copy_(torch.arange(12.0).view(3, 4) * step)
         graph.replay()
-        first = x.cpu()
-        graph.replay()
-        second = x.cpu()
-        assert not torch.equal(first, second) and torch.equal(second, drawn.cpu() * 2)
-        assert 0.8 < second.mean() < 1.2
-        graph.reset()
-        assert torch.cuda.memory_allocated() < used
+        want = x.cpu() @ w.cpu()
+        assert torch.equal(before.cpu(), want + 1)
+        assert torch.equal(after.cpu(), want.T * torch.arange(3.0))
+        assert torch.equal(y.cpu(), want.T[None]) and torch.equal(of_row.cpu(), want[0])
 
 
-def test_a_replay_costs_the_host_one_launch() -> None:
-    with sim.device("h100"):
-        x = torch.zeros(16, device="cuda")
+def test_draws_differ_between_replays_and_memory_is_freed(dev: sim.SimDevice) -> None:
+    x = torch.zeros(1000, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = torch.rand(1000, device="cuda")
+        inner = drawn * 2
+        x.copy_(inner)
+    used = torch.cuda.memory_allocated()
+    del inner
+    assert torch.cuda.memory_allocated() == used  # the graph still writes there
+    graph.replay()
+    first = x.cpu()
+    graph.replay()
+    second = x.cpu()
+    assert not torch.equal(first, second) and torch.equal(second, drawn.cpu() * 2)
+    assert 0.8 < second.mean() < 1.2
+    graph.reset()
+    assert torch.cuda.memory_allocated() < used
 
-        def work() -> None:
-            for _ in range(200):
-                x.add_(1)
 
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
+def test_a_replay_costs_the_host_one_launch(dev: sim.SimDevice) -> None:
+    x = torch.zeros(16, device="cuda")
 
-        def seconds(call) -> float:  # type: ignore[no-untyped-def]
-            torch.cuda.synchronize()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            return start.elapsed_time(end) * 1e-3
+    def work() -> None:
+        for _ in range(200):
+            x.add_(1)
 
-        eager, replayed = seconds(work), seconds(graph.replay)
-        assert x.cpu().eq(400).all()
-        assert replayed < 0.8 * eager
-        assert triton.testing.do_bench_cudagraph(work) <= eager * 1e3
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+    def seconds(call) -> float:  # type: ignore[no-untyped-def]
+        torch.cuda.synchronize()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1e-3
+
+    eager, replayed = seconds(work), seconds(graph.replay)
+    assert x.cpu().eq(400).all()
+    assert replayed < 0.8 * eager
+    assert triton.testing.do_bench_cudagraph(work) <= eager * 1e3
 
 
 @pytest.mark.parametrize("what", ["item", "cpu", "upload", "synchronize", "nonzero", "nested"])
@@ -157,15 +153,14 @@ def test_what_cannot_be_captured_fails_as_on_cuda(what: str) -> None:
         assert x.tolist() == [1, 1, 1, 1]
 
 
-def test_graphed_callables() -> None:
-    with sim.device("h100"):
-        layer = torch.nn.Linear(4, 4).cuda()
-        sample = torch.randn(2, 4, device="cuda", requires_grad=True)
-        x = torch.randn(2, 4, device="cuda", requires_grad=True)
-        want = layer(x)
-        (want_gradient,) = torch.autograd.grad(want.sum(), x)
-        graphed = torch.cuda.make_graphed_callables(layer, (sample,))
-        got = graphed(x)
-        (gradient,) = torch.autograd.grad(got.sum(), x)
-        torch.testing.assert_close(got.detach().cpu(), want.detach().cpu())
-        torch.testing.assert_close(gradient.cpu(), want_gradient.cpu())
+def test_graphed_callables(dev: sim.SimDevice) -> None:
+    layer = torch.nn.Linear(4, 4).cuda()
+    sample = torch.randn(2, 4, device="cuda", requires_grad=True)
+    x = torch.randn(2, 4, device="cuda", requires_grad=True)
+    want = layer(x)
+    (want_gradient,) = torch.autograd.grad(want.sum(), x)
+    graphed = torch.cuda.make_graphed_callables(layer, (sample,))
+    got = graphed(x)
+    (gradient,) = torch.autograd.grad(got.sum(), x)
+    torch.testing.assert_close(got.detach().cpu(), want.detach().cpu())
+    torch.testing.assert_close(gradient.cpu(), want_gradient.cpu())

@@ -41,16 +41,15 @@ def test_full_depth_records_what_the_target_needs():
         assert (kernel.n_regs, kernel.n_spills, kernel.metadata.shared) == (launch.registers, 0, 0)
 
 
-def test_host_code_may_ask_for_registers_at_the_usual_depth():
+def test_host_code_may_ask_for_registers_at_the_usual_depth(dev):
     """As the softmax tutorial does, to choose how many programs to launch."""
-    with sim.device("h100") as dev:
-        x = torch.ones(1000, device="cuda")
-        kernel = doubled.warmup(x, 1000, BLOCK=256, grid=(1,))
-        kernel._init_handles()
-        occupancy = dev.spec.regs_per_sm // (kernel.n_regs * dev.spec.warp_size * 4)
-        assert occupancy >= 8 and kernel.metadata.shared == 0
-        doubled[(4,)](x, 1000, BLOCK=256)
-        assert dev.launches[0].registers is None and x.sum().item() == 2000
+    x = torch.ones(1000, device="cuda")
+    kernel = doubled.warmup(x, 1000, BLOCK=256, grid=(1,))
+    kernel._init_handles()
+    occupancy = dev.spec.regs_per_sm // (kernel.n_regs * dev.spec.warp_size * 4)
+    assert occupancy >= 8 and kernel.metadata.shared == 0
+    doubled[(4,)](x, 1000, BLOCK=256)
+    assert dev.launches[0].registers is None and x.sum().item() == 2000
 
 
 @pytest.mark.slow

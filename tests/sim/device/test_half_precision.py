@@ -115,32 +115,30 @@ def test_gradients_of_normalisations_sum_in_fp32() -> None:
         assert (bias.grad.cpu().double() - truth).abs().max() < truth.abs().max() * 2**-11
 
 
-def test_products_and_accumulation_of_halves() -> None:
-    with sim.device("h100"):
-        assert torch.full((4096,), 1.001, device="cuda").half().prod().item() == 54.5
-        places = torch.zeros(3000, dtype=torch.long, device="cuda")
-        total = torch.zeros(4, device="cuda", dtype=torch.bfloat16)
-        total.index_put_((places,), torch.ones(3000, device="cuda", dtype=torch.bfloat16), accumulate=True)
-        assert total.tolist() == [3008.0, 0.0, 0.0, 0.0]  # the nearest bf16; adding in bf16 stops at 256
-        assert torch.ones(4, device="cuda").half().prod(dtype=torch.float32).dtype == torch.float32
+def test_products_and_accumulation_of_halves(dev: sim.SimDevice) -> None:
+    assert torch.full((4096,), 1.001, device="cuda").half().prod().item() == 54.5
+    places = torch.zeros(3000, dtype=torch.long, device="cuda")
+    total = torch.zeros(4, device="cuda", dtype=torch.bfloat16)
+    total.index_put_((places,), torch.ones(3000, device="cuda", dtype=torch.bfloat16), accumulate=True)
+    assert total.tolist() == [3008.0, 0.0, 0.0, 0.0]  # the nearest bf16; adding in bf16 stops at 256
+    assert torch.ones(4, device="cuda").half().prod(dtype=torch.float32).dtype == torch.float32
 
 
-def test_results_land_in_the_tensors_they_were_meant_for() -> None:
-    with sim.device("h100"):
-        ones, out = torch.ones(3, 3, device="cuda").half(), torch.empty(3, 3, device="cuda").half()
-        assert torch.mm(ones, ones, out=out) is out
-        assert out.tolist() == [[3.0] * 3] * 3
-        grown = torch.empty(0, device="cuda").half()
-        torch.mm(ones, ones, out=grown)
-        assert grown.shape == (3, 3) and grown.dtype == torch.float16
-        vector = torch.ones(3, device="cuda").half()
-        assert vector.addmv_(ones, vector) is vector and vector.tolist() == [4.0] * 3
-        norm = torch.nn.BatchNorm1d(3).cuda().half()
-        x = torch.tensor([[1.0, 2, 3], [3, 4, 5]], device="cuda").half().requires_grad_()
-        norm(x).sum().backward()
-        assert norm.running_mean.dtype == torch.float16
-        assert torch.allclose(norm.running_mean.cpu().float(), torch.tensor([0.2, 0.3, 0.4]), atol=1e-3)
-        assert norm.weight.grad is not None and norm.weight.grad.dtype == torch.float16
+def test_results_land_in_the_tensors_they_were_meant_for(dev: sim.SimDevice) -> None:
+    ones, out = torch.ones(3, 3, device="cuda").half(), torch.empty(3, 3, device="cuda").half()
+    assert torch.mm(ones, ones, out=out) is out
+    assert out.tolist() == [[3.0] * 3] * 3
+    grown = torch.empty(0, device="cuda").half()
+    torch.mm(ones, ones, out=grown)
+    assert grown.shape == (3, 3) and grown.dtype == torch.float16
+    vector = torch.ones(3, device="cuda").half()
+    assert vector.addmv_(ones, vector) is vector and vector.tolist() == [4.0] * 3
+    norm = torch.nn.BatchNorm1d(3).cuda().half()
+    x = torch.tensor([[1.0, 2, 3], [3, 4, 5]], device="cuda").half().requires_grad_()
+    norm(x).sum().backward()
+    assert norm.running_mean.dtype == torch.float16
+    assert torch.allclose(norm.running_mean.cpu().float(), torch.tensor([0.2, 0.3, 0.4]), atol=1e-3)
+    assert norm.weight.grad is not None and norm.weight.grad.dtype == torch.float16
 
 
 @pytest.mark.usefixtures("one_thread")

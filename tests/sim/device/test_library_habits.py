@@ -36,17 +36,16 @@ def test_a_benchmark_does_not_contain_the_tuning() -> None:
     assert first == pytest.approx(second) and second < 0.01
 
 
-def test_a_benchmark_does_not_contain_what_only_the_first_call_does() -> None:
-    with sim.device("h100"):
-        x = torch.randn(1 << 20, device="cuda")
-        cache: list[Any] = []
+def test_a_benchmark_does_not_contain_what_only_the_first_call_does(dev: sim.SimDevice) -> None:
+    x = torch.randn(1 << 20, device="cuda")
+    cache: list[Any] = []
 
-        def call() -> torch.Tensor:
-            if not cache:
-                cache.append(triton.testing.do_bench(lambda: x.sort()))
-            return x + 1
+    def call() -> torch.Tensor:
+        if not cache:
+            cache.append(triton.testing.do_bench(lambda: x.sort()))
+        return x + 1
 
-        assert triton.testing.do_bench(call) == pytest.approx(triton.testing.do_bench(lambda: x + 1))
+    assert triton.testing.do_bench(call) == pytest.approx(triton.testing.do_bench(lambda: x + 1))
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
@@ -94,16 +93,15 @@ class StandsForATensor:
         return self.tensor.data_ptr() if self.address is None else self.address
 
 
-def test_kernel_arguments_that_stand_for_tensors() -> None:
-    with sim.device("h100"):
-        x = torch.arange(16.0, device="cuda")
-        out = torch.empty_like(x)
-        copy_block[(1,)](StandsForATensor(x), StandsForATensor(out), 16)
-        assert torch.equal(out.cpu(), x.cpu())
-        with pytest.raises(ValueError, match="cpu tensor"):
-            copy_block[(1,)](torch.ones(16), out, 16)
-        with pytest.raises(RuntimeError, match="illegal memory access"):  # an address that lies in no storage
-            copy_block[(1,)](StandsForATensor(x, torch.ones(16).data_ptr()), out, 16)
+def test_kernel_arguments_that_stand_for_tensors(dev: sim.SimDevice) -> None:
+    x = torch.arange(16.0, device="cuda")
+    out = torch.empty_like(x)
+    copy_block[(1,)](StandsForATensor(x), StandsForATensor(out), 16)
+    assert torch.equal(out.cpu(), x.cpu())
+    with pytest.raises(ValueError, match="cpu tensor"):
+        copy_block[(1,)](torch.ones(16), out, 16)
+    with pytest.raises(RuntimeError, match="illegal memory access"):  # an address that lies in no storage
+        copy_block[(1,)](StandsForATensor(x, torch.ones(16).data_ptr()), out, 16)
 
 
 @triton.jit
@@ -113,13 +111,12 @@ def from_descriptor(x, out, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_descriptors_of_fp8(dtype: torch.dtype) -> None:
-    with sim.device("h100"):
-        x = torch.randn(32, 32).to(dtype)
-        out = torch.empty(32, 32, device="cuda")
-        descriptor = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(x.cuda(), [32, 32])
-        from_descriptor[(1,)](descriptor, out, 32)
-        assert torch.equal(out.cpu(), x.float())
+def test_descriptors_of_fp8(dtype: torch.dtype, dev: sim.SimDevice) -> None:
+    x = torch.randn(32, 32).to(dtype)
+    out = torch.empty(32, 32, device="cuda")
+    descriptor = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(x.cuda(), [32, 32])
+    from_descriptor[(1,)](descriptor, out, 32)
+    assert torch.equal(out.cpu(), x.float())
 
 
 @triton.jit
@@ -129,23 +126,21 @@ def backwards(x, out, BLOCK: tl.constexpr, INDEX: tl.constexpr):
 
 
 @pytest.mark.parametrize("index", [tl.int8, tl.int16, tl.int32, tl.int64])
-def test_gather_with_indices_of_any_width(index: Any) -> None:
-    with sim.device("h100"):
-        x = torch.randn(32)
-        out = torch.empty(32, device="cuda")
-        backwards[(1,)](x.cuda(), out, 32, index)
-        assert torch.equal(out.cpu(), x.flip(0))
+def test_gather_with_indices_of_any_width(index: Any, dev: sim.SimDevice) -> None:
+    x = torch.randn(32)
+    out = torch.empty(32, device="cuda")
+    backwards[(1,)](x.cuda(), out, 32, index)
+    assert torch.equal(out.cpu(), x.flip(0))
 
 
-def test_writing_through_gaps_leaves_the_gaps_unwritten() -> None:
-    with sim.device("h100") as dev:
-        gaps = torch.empty_strided((3,), (4,), device="cuda")
-        gaps.copy_(torch.ones(3))
-        assert gaps.sum().item() == 3 and not dev.findings
-        out = torch.empty(4, device="cuda")
-        copy_block[(1,)](gaps, out, 4)
-        assert [(f.kind, f.offset_bytes, f.count) for f in dev.findings] == [("uninitialized", 4, 3)]
-        assert out.isnan().tolist() == [False, True, True, True]  # and hold what fresh memory holds
+def test_writing_through_gaps_leaves_the_gaps_unwritten(dev: sim.SimDevice) -> None:
+    gaps = torch.empty_strided((3,), (4,), device="cuda")
+    gaps.copy_(torch.ones(3))
+    assert gaps.sum().item() == 3 and not dev.findings
+    out = torch.empty(4, device="cuda")
+    copy_block[(1,)](gaps, out, 4)
+    assert [(f.kind, f.offset_bytes, f.count) for f in dev.findings] == [("uninitialized", 4, 3)]
+    assert out.isnan().tolist() == [False, True, True, True]  # and hold what fresh memory holds
 
 
 def test_empty_slices_of_memory_that_nothing_wrote_are_read() -> None:
@@ -172,58 +167,55 @@ def test_optimisers_step_all_parameters_at_once(kind: Any, way: dict[str, Any]) 
         torch.testing.assert_close(stepped("cuda", way), stepped("cpu", plain))
 
 
-def test_modules_are_reparametrised_and_images_resized() -> None:
-    with sim.device("h100"):
-        layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3).cuda())
-        assert layer(torch.ones(2, 3, device="cuda")).shape == (2, 3)
-        image = torch.rand(1, 2, 6, 6, requires_grad=True)
-        there = image.detach().cuda().requires_grad_()
-        for options in ({"mode": "nearest-exact"}, {"mode": "bicubic", "antialias": True}):
-            for x in (image, there):
-                torch.nn.functional.interpolate(x, size=(4, 3), **options).pow(2).sum().backward()
-        assert image.grad is not None and there.grad is not None
-        torch.testing.assert_close(there.grad.cpu(), image.grad)
-        assert torch.diag(image[0, 0].detach().cuda(), 1).tolist() == image[0, 0].diag(1).tolist()
+def test_modules_are_reparametrised_and_images_resized(dev: sim.SimDevice) -> None:
+    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3).cuda())
+    assert layer(torch.ones(2, 3, device="cuda")).shape == (2, 3)
+    image = torch.rand(1, 2, 6, 6, requires_grad=True)
+    there = image.detach().cuda().requires_grad_()
+    for options in ({"mode": "nearest-exact"}, {"mode": "bicubic", "antialias": True}):
+        for x in (image, there):
+            torch.nn.functional.interpolate(x, size=(4, 3), **options).pow(2).sum().backward()
+    assert image.grad is not None and there.grad is not None
+    torch.testing.assert_close(there.grad.cpu(), image.grad)
+    assert torch.diag(image[0, 0].detach().cuda(), 1).tolist() == image[0, 0].diag(1).tolist()
 
 
-def test_operators_that_libraries_call() -> None:
-    with sim.device("h100"):
-        a = torch.eye(3) * 4 + torch.rand(3, 3)
-        a = a @ a.T
-        there = a.cuda()
-        assert torch.allclose(torch.linalg.inv(there).cpu(), torch.linalg.inv(a))
-        assert torch.allclose(torch.linalg.cholesky(there).cpu(), torch.linalg.cholesky(a))
-        assert torch.allclose(torch.linalg.solve(there, there[0]).cpu(), torch.linalg.solve(a, a[0]))
-        with pytest.raises(RuntimeError, match="singular"):
-            torch.linalg.inv(torch.zeros(3, 3, device="cuda"))
-        x, y = (torch.randint(-128, 128, (32, 32), dtype=torch.int8) for _ in range(2))
-        assert torch.equal(torch._int_mm(x.cuda(), y.cuda()).cpu(), x.int() @ y.int())
-        eighth = torch.rand(32, 64).to(torch.float8_e4m3fn), torch.rand(16, 64).to(torch.float8_e4m3fn)
-        rows, columns = torch.rand(32, 1), torch.rand(1, 16)
-        product = torch._scaled_mm(
-            eighth[0].cuda(), eighth[1].cuda().t(), rows.cuda(), columns.cuda(), out_dtype=torch.float32
-        )
-        assert torch.allclose(product.cpu(), eighth[0].float() @ eighth[1].float().T * rows * columns)
-        layer, data = torch.nn.PReLU().cuda(), torch.tensor([-2.0, 3.0], device="cuda", requires_grad=True)
-        layer(data).sum().backward()
-        assert data.grad is not None and layer.weight.grad is not None
-        assert (data.grad.tolist(), layer.weight.grad.tolist()) == ([0.25, 1.0], [-2.0])
+def test_operators_that_libraries_call(dev: sim.SimDevice) -> None:
+    a = torch.eye(3) * 4 + torch.rand(3, 3)
+    a = a @ a.T
+    there = a.cuda()
+    assert torch.allclose(torch.linalg.inv(there).cpu(), torch.linalg.inv(a))
+    assert torch.allclose(torch.linalg.cholesky(there).cpu(), torch.linalg.cholesky(a))
+    assert torch.allclose(torch.linalg.solve(there, there[0]).cpu(), torch.linalg.solve(a, a[0]))
+    with pytest.raises(RuntimeError, match="singular"):
+        torch.linalg.inv(torch.zeros(3, 3, device="cuda"))
+    x, y = (torch.randint(-128, 128, (32, 32), dtype=torch.int8) for _ in range(2))
+    assert torch.equal(torch._int_mm(x.cuda(), y.cuda()).cpu(), x.int() @ y.int())
+    eighth = torch.rand(32, 64).to(torch.float8_e4m3fn), torch.rand(16, 64).to(torch.float8_e4m3fn)
+    rows, columns = torch.rand(32, 1), torch.rand(1, 16)
+    product = torch._scaled_mm(
+        eighth[0].cuda(), eighth[1].cuda().t(), rows.cuda(), columns.cuda(), out_dtype=torch.float32
+    )
+    assert torch.allclose(product.cpu(), eighth[0].float() @ eighth[1].float().T * rows * columns)
+    layer, data = torch.nn.PReLU().cuda(), torch.tensor([-2.0, 3.0], device="cuda", requires_grad=True)
+    layer(data).sum().backward()
+    assert data.grad is not None and layer.weight.grad is not None
+    assert (data.grad.tolist(), layer.weight.grad.tolist()) == ([0.25, 1.0], [-2.0])
 
 
-def test_small_things_of_the_host() -> None:
-    with sim.device("h100"):
-        torch.cuda.nvtx.range_push("a range")
-        torch.cuda.nvtx.range_pop()
-        with torch.cuda.nvtx.range("another"):
-            pass
-        x = torch.ones(3, device="cuda")
-        shared = torch.utils.dlpack.from_dlpack(x)
-        shared += 1
-        assert x.tolist() == [2.0] * 3
-        assert torch.from_dlpack(torch.ones(2)).tolist() == [1.0, 1.0]
-        assert torch.ones(3).pin_memory().is_pinned() and torch.empty(3, pin_memory=True).is_pinned()
-        assert not torch.ones(3).is_pinned()
-        assert x[1:]._typed_storage().data_ptr() == x.data_ptr() and x._typed_storage().size() == 3
+def test_small_things_of_the_host(dev: sim.SimDevice) -> None:
+    torch.cuda.nvtx.range_push("a range")
+    torch.cuda.nvtx.range_pop()
+    with torch.cuda.nvtx.range("another"):
+        pass
+    x = torch.ones(3, device="cuda")
+    shared = torch.utils.dlpack.from_dlpack(x)
+    shared += 1
+    assert x.tolist() == [2.0] * 3
+    assert torch.from_dlpack(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert torch.ones(3).pin_memory().is_pinned() and torch.empty(3, pin_memory=True).is_pinned()
+    assert not torch.ones(3).is_pinned()
+    assert x[1:]._typed_storage().data_ptr() == x.data_ptr() and x._typed_storage().size() == 3
 
 
 def test_scales_of_microscaling_formats_are_tensors() -> None:
@@ -236,30 +228,29 @@ def test_scales_of_microscaling_formats_are_tensors() -> None:
         assert halves.view(torch.uint8).shape == halves.cpu().shape == (4,)
 
 
-def test_the_state_of_a_generator_is_a_seed_and_an_offset() -> None:
-    with sim.device("h100"):
-        torch.cuda.manual_seed(7)
-        generator = torch.cuda.default_generators[0]
-        assert generator.get_state().view(torch.int64).tolist() == [7, 0]
-        first = torch.rand(4, device="cuda")
-        seed, offset = generator.get_state().view(torch.int64).tolist()
-        assert seed == 7 and offset > 0
-        state = generator.get_state()
-        second = torch.rand(4, device="cuda")
-        generator.set_state(state)
-        assert torch.equal(torch.rand(4, device="cuda"), second)
-        assert not torch.equal(first, second)
-        torch.cuda.manual_seed(7)
-        assert torch.equal(torch.rand(4, device="cuda"), first)
-        made_up = torch.tensor([3, 400]).view(torch.uint8)
-        generator.set_state(made_up)
-        third = torch.rand(4, device="cuda")
-        generator.set_state(made_up)
-        assert torch.equal(torch.rand(4, device="cuda"), third)
-        torch.cuda.manual_seed(7)
-        torch.manual_seed(7)  # one seed draws the same on both sides: what a model is built from
-        assert torch.equal(torch.rand(4, device="cuda").cpu(), torch.rand(4))
-        assert torch.equal(torch.randn(4, device="cuda").cpu(), torch.randn(4))
+def test_the_state_of_a_generator_is_a_seed_and_an_offset(dev: sim.SimDevice) -> None:
+    torch.cuda.manual_seed(7)
+    generator = torch.cuda.default_generators[0]
+    assert generator.get_state().view(torch.int64).tolist() == [7, 0]
+    first = torch.rand(4, device="cuda")
+    seed, offset = generator.get_state().view(torch.int64).tolist()
+    assert seed == 7 and offset > 0
+    state = generator.get_state()
+    second = torch.rand(4, device="cuda")
+    generator.set_state(state)
+    assert torch.equal(torch.rand(4, device="cuda"), second)
+    assert not torch.equal(first, second)
+    torch.cuda.manual_seed(7)
+    assert torch.equal(torch.rand(4, device="cuda"), first)
+    made_up = torch.tensor([3, 400]).view(torch.uint8)
+    generator.set_state(made_up)
+    third = torch.rand(4, device="cuda")
+    generator.set_state(made_up)
+    assert torch.equal(torch.rand(4, device="cuda"), third)
+    torch.cuda.manual_seed(7)
+    torch.manual_seed(7)  # one seed draws the same on both sides: what a model is built from
+    assert torch.equal(torch.rand(4, device="cuda").cpu(), torch.rand(4))
+    assert torch.equal(torch.randn(4, device="cuda").cpu(), torch.randn(4))
 
 
 def test_threads_that_host_code_starts_have_the_device() -> None:
@@ -387,10 +378,9 @@ def test_modified_bessel_functions(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, wanted, rtol=2e-15 if dtype == torch.float64 else 1e-6, atol=0, equal_nan=True)
 
 
-def test_the_limits_of_random_numbers_are_no_sizes() -> None:
-    with sim.device("h100"):
-        assert torch.randint(2**40, (64,), device="cuda").shape == (64,)
-        assert torch.randint(-(2**40), 2**40, (2, 3), device="cuda").shape == (2, 3)
-        assert torch.normal(1e12, 1.0, (5,), device="cuda").shape == (5,)
-        with pytest.raises(torch.OutOfMemoryError):
-            torch.randint(2, (2**40,), device="cuda")
+def test_the_limits_of_random_numbers_are_no_sizes(dev: sim.SimDevice) -> None:
+    assert torch.randint(2**40, (64,), device="cuda").shape == (64,)
+    assert torch.randint(-(2**40), 2**40, (2, 3), device="cuda").shape == (2, 3)
+    assert torch.normal(1e12, 1.0, (5,), device="cuda").shape == (5,)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.randint(2, (2**40,), device="cuda")

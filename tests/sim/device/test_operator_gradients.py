@@ -69,12 +69,11 @@ def test_gradients_of_bags_distances_segments_and_sequences_are_those_of_the_pro
     torch.testing.assert_close(given, wanted)
 
 
-def test_places_of_flat_indices() -> None:
-    with sim.device("h100"):
-        x = _rand(4, 5).cuda()
-        places = torch.unravel_index(x.argmax(), x.shape)
-        assert x[places].item() == x.max().item() and places[0].is_cuda
-        assert [place.tolist() for place in torch.unravel_index(torch.tensor([3, 11]).cuda(), (4, 5))] == [
-            [0, 2],
-            [3, 1],
-        ]
+def test_places_of_flat_indices(dev: sim.SimDevice) -> None:
+    x = _rand(4, 5).cuda()
+    places = torch.unravel_index(x.argmax(), x.shape)
+    assert x[places].item() == x.max().item() and places[0].is_cuda
+    assert [place.tolist() for place in torch.unravel_index(torch.tensor([3, 11]).cuda(), (4, 5))] == [
+        [0, 2],
+        [3, 1],
+    ]

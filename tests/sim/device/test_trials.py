@@ -486,13 +486,12 @@ def test_a_benchmarks_operators_are_priced_and_not_computed() -> None:
 
 
 @pytest.mark.parametrize(("n", "ran"), [((1 << 20) - 1, True), (1 << 20, False)])
-def test_by_itself_a_device_prices_operators_alone_where_that_pays(n: int, ran: bool) -> None:
+def test_by_itself_a_device_prices_operators_alone_where_that_pays(n: int, ran: bool, dev: sim.SimDevice) -> None:
     """From 4 MiB of operands on, of floating-point numbers."""
-    with sim.device("h100") as dev:
-        x, whole = torch.ones(n, device="cuda"), torch.ones(n, device="cuda", dtype=torch.int32)
-        triton.testing.do_bench(lambda: x.exp())
-        triton.testing.do_bench(lambda: whole.neg())
-        assert bool(Record(dev).ran("exp")) == ran and Record(dev).ran("neg")
+    x, whole = torch.ones(n, device="cuda"), torch.ones(n, device="cuda", dtype=torch.int32)
+    triton.testing.do_bench(lambda: x.exp())
+    triton.testing.do_bench(lambda: whole.neg())
+    assert bool(Record(dev).ran("exp")) == ran and Record(dev).ran("neg")
 
 
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "change", "drop"])
@@ -586,12 +585,11 @@ def test_inputs_that_nobody_looks_at_are_never_drawn() -> None:
 
 
 @pytest.mark.parametrize(("n", "ran"), [((1 << 22) - 1, 1), (1 << 22, 0)])
-def test_by_itself_a_device_draws_many_numbers_late(n: int, ran: int) -> None:
+def test_by_itself_a_device_draws_many_numbers_late(n: int, ran: int, dev: sim.SimDevice) -> None:
     """From 16 MiB on."""
-    with sim.device("h100") as dev:
-        x = torch.rand(n, device="cuda")
-        assert Record(dev).ran("rand") == ran
-        assert 0 < x[-1] < 1 and Record(dev).ran("rand") == 1
+    x = torch.rand(n, device="cuda")
+    assert Record(dev).ran("rand") == ran
+    assert 0 < x[-1] < 1 and Record(dev).ran("rand") == 1
 
 
 def test_a_draw_that_cannot_be_made_says_so_at_once() -> None:

@@ -75,17 +75,16 @@ def accumulate(x, total, seen, BLOCK: tl.constexpr):
     tl.store(seen + tl.program_id(0), tl.atomic_add(seen + 8, 1))
 
 
-def test_running_again_leaves_memory_as_one_run_does() -> None:
-    with sim.device("h100") as dev:
-        x = torch.empty(16, device="cuda")
-        x[:8] = 1.0
-        total, seen = torch.zeros(1, device="cuda"), torch.zeros(9, dtype=torch.int32, device="cuda")
-        accumulate[(8,)](x, total, seen, 16)
-        assert not dev.findings
-        assert total.item() == 64
-        assert seen.tolist() == [*range(8), 8]
-        assert dev.launches[-1].written and len(dev.launches) == 1
-        assert x[8:].isnan().all().item()
+def test_running_again_leaves_memory_as_one_run_does(dev: sim.SimDevice) -> None:
+    x = torch.empty(16, device="cuda")
+    x[:8] = 1.0
+    total, seen = torch.zeros(1, device="cuda"), torch.zeros(9, dtype=torch.int32, device="cuda")
+    accumulate[(8,)](x, total, seen, 16)
+    assert not dev.findings
+    assert total.item() == 64
+    assert seen.tolist() == [*range(8), 8]
+    assert dev.launches[-1].written and len(dev.launches) == 1
+    assert x[8:].isnan().all().item()
 
 
 @triton.jit
@@ -111,11 +110,12 @@ def load_a_part(x, out, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
         ("sum", 9, ["undefined_value"]), ("whole store", 9, ["undefined_value"]),
     ],
 )  # fmt: skip
-def test_inactive_lanes_of_a_masked_load_without_other_have_no_value(how: str, n: int, kinds: list[str]) -> None:
-    with sim.device("h100") as dev:
-        x, out = torch.arange(16.0, device="cuda"), torch.zeros(16, device="cuda")
-        load_a_part[(1,)](x, out, n, how, 16)
-        assert [finding.kind for finding in dev.findings] == kinds
-        assert all(finding.line for finding in dev.findings)
-        total = sum(range(n))
-        assert out.sum().item() == total  # it is zero here, whatever was tried
+def test_inactive_lanes_of_a_masked_load_without_other_have_no_value(
+    how: str, n: int, kinds: list[str], dev: sim.SimDevice
+) -> None:
+    x, out = torch.arange(16.0, device="cuda"), torch.zeros(16, device="cuda")
+    load_a_part[(1,)](x, out, n, how, 16)
+    assert [finding.kind for finding in dev.findings] == kinds
+    assert all(finding.line for finding in dev.findings)
+    total = sum(range(n))
+    assert out.sum().item() == total  # it is zero here, whatever was tried

@@ -41,8 +41,7 @@ def test_layouts_change_no_value() -> None:
     torch.testing.assert_close(got.double(), (x.double() - x.double().mean(1, keepdim=True)).T, atol=1e-6, rtol=0)
 
 
-def test_shared_memory_is_refused_by_name() -> None:
-    with sim.device("h100"):
-        x = torch.randn(128, device="cuda")
-        with pytest.raises(Exception, match=r"ttg\.local_alloc.*memdesc.*test_gluon\.py"):
-            by_shared_memory[(1,)](x, torch.empty_like(x), 128)
+def test_shared_memory_is_refused_by_name(dev: sim.SimDevice) -> None:
+    x = torch.randn(128, device="cuda")
+    with pytest.raises(Exception, match=r"ttg\.local_alloc.*memdesc.*test_gluon\.py"):
+        by_shared_memory[(1,)](x, torch.empty_like(x), 128)

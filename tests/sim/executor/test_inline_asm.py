@@ -458,20 +458,19 @@ def where_and_when(where, when):
     tl.store(when + 2 * pid + 1, tl.extra.cuda.globaltimer())
 
 
-def test_programmatic_dependent_launch_and_special_registers() -> None:
-    with sim.device("h100") as dev:
-        x = torch.zeros(64, device="cuda")
-        dependent[(4,)](x, BLOCK=16, launch_pdl=True)
-        assert x.sum().item() == 64
-        where = torch.full((200,), -1, dtype=torch.int32, device="cuda")
-        when = torch.zeros(400, dtype=torch.int64, device="cuda")
-        where_and_when[(200,)](where, when)
-        assert where.tolist() == [k % dev.spec.sm_count for k in range(200)]
-        times = when.tolist()
-        assert times == sorted(set(times))
-        again = torch.zeros(400, dtype=torch.int64, device="cuda")
-        where_and_when[(200,)](where, again)
-        assert again.tolist() == times  # a clock tells the order, never how long the simulation takes
+def test_programmatic_dependent_launch_and_special_registers(dev: sim.SimDevice) -> None:
+    x = torch.zeros(64, device="cuda")
+    dependent[(4,)](x, BLOCK=16, launch_pdl=True)
+    assert x.sum().item() == 64
+    where = torch.full((200,), -1, dtype=torch.int32, device="cuda")
+    when = torch.zeros(400, dtype=torch.int64, device="cuda")
+    where_and_when[(200,)](where, when)
+    assert where.tolist() == [k % dev.spec.sm_count for k in range(200)]
+    times = when.tolist()
+    assert times == sorted(set(times))
+    again = torch.zeros(400, dtype=torch.int64, device="cuda")
+    where_and_when[(200,)](where, again)
+    assert again.tolist() == times  # a clock tells the order, never how long the simulation takes
 
 
 def test_a_clock_never_stands_still_or_goes_back_within_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
