@@ -41,14 +41,15 @@ def open_session(gym):
 
 @pytest.fixture(scope="session")
 def open_on(gym):
-    """``with open_on("cpu") as session``: a runner that holds the tensors; or on any device."""
+    """``with open_on("cpu") as session``: a runner that holds the tensors, of any limits; or on any device."""
+    usual = RunnerLimits(memory_bytes=1 << 30)
 
-    def open_(device: str) -> SimulatedSession | CudaSession:
+    def open_(device: str, limits: RunnerLimits = usual, deadline_s: float = 60.0) -> SimulatedSession | CudaSession:
         if device != "cpu":
             return gym.factory.open(SETTINGS.model_copy(update={"device": device}))
         launcher = gym.factory._alive()
-        job = launcher.spawn(JobTerms("cpu", RunnerLimits(memory_bytes=1 << 30), 0))
-        return CudaSession(launcher, EvalSettings(memory_bytes=1 << 30), job)
+        settings = EvalSettings(memory_bytes=1 << 30, deadline_s=deadline_s)
+        return CudaSession(launcher, settings, launcher.spawn(JobTerms("cpu", limits, 0)))
 
     return open_
 

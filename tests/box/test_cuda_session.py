@@ -404,10 +404,9 @@ class ModelNew:
 """
 
 
-def test_a_candidate_stands_still_while_its_reference_is_timed(gym):
+def test_a_candidate_stands_still_while_its_reference_is_timed(open_on):
     """Work that it went on starting in a thread would slow the reference."""
-    launcher = gym.factory._alive()
-    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+    with open_on("cpu", EXECUTES) as session:
         session.load(COUNTS, [], {}, seed=0)
         before = session.call([]).outputs[0].value
         with session.stopped():
@@ -443,11 +442,10 @@ class ModelNew:
 """
 
 
-def test_what_nvidias_driver_does_when_it_starts_is_allowed(gym):
+def test_what_nvidias_driver_does_when_it_starts_is_allowed(open_on):
     """Each of these was refused, and cuInit failed with error 304 on the first card that this ran on; without the lock
     torch.compile compiles nothing."""
-    launcher = gym.factory._alive()
-    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+    with open_on("cpu", EXECUTES) as session:
         session.load(STARTS_AS_THE_DRIVER, [], {}, seed=0)
         session.call([])
         assert session.stdout().strip() == "not connected"
@@ -467,10 +465,9 @@ class ModelNew:
 """
 
 
-def test_a_compiler_in_the_sandbox_reads_pythons_headers(gym):
+def test_a_compiler_in_the_sandbox_reads_pythons_headers(open_on):
     """As root with Python under a home that is closed to others it did not: the compiler had lost what lets it."""
-    launcher = gym.factory._alive()
-    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+    with open_on("cpu", EXECUTES) as session:
         session.load(COMPILES, [], {}, seed=0)
         assert session.call([]).outputs[0].value == 1, session.stdout()
 
@@ -489,10 +486,9 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_a_candidate_may_compile(gym):
+def test_a_candidate_may_compile(open_on):
     """Dynamo reads the source of whatever watches operators, and Landlock hides it."""
-    launcher = gym.factory._alive()
-    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+    with open_on("cpu", EXECUTES) as session:
         session.load(COMPILED, [], {}, seed=0)
         first = session.call([torch.ones(2, 3)])
         assert first.outputs[0].value.tolist() == [[3.0] * 3] * 2, session.stdout()
@@ -513,10 +509,9 @@ class ModelNew:
 """
 
 
-def test_a_kernel_compiles_to_machine_code_in_the_sandbox(gym):
+def test_a_kernel_compiles_to_machine_code_in_the_sandbox(open_on):
     """By ptxas, a program of its own; no driver is needed for it."""
-    launcher = gym.factory._alive()
-    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+    with open_on("cpu", EXECUTES) as session:
         session.load(TRITON.partition("class ModelNew")[0] + MACHINE_CODE, [], {}, seed=0)
         assert session.call([]).outputs[0].value > 1000, session.stdout()
 
@@ -533,11 +528,10 @@ class ModelNew:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("g++")), reason="needs ninja and g++")
-def test_an_extension_builds_in_the_sandbox(gym):
+def test_an_extension_builds_in_the_sandbox(open_on):
     """By ninja and g++, with torch's headers; on a card nvcc beside them."""
-    launcher = gym.factory._alive()
     limits = RunnerLimits(memory_bytes=4 << 30, allow_exec=True, processes=512, open_files=4096, cpu_s=300)
-    with CudaSession(launcher, EvalSettings(deadline_s=300), launcher.spawn(JobTerms("cpu", limits, 0))) as session:
+    with open_on("cpu", limits, deadline_s=300) as session:
         session.load(BUILT, [], {}, seed=0)
         assert session.call([torch.ones(3)]).outputs[0].value.tolist() == [2.0] * 3
 

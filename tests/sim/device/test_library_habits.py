@@ -218,14 +218,13 @@ def test_small_things_of_the_host(dev: sim.SimDevice) -> None:
     assert x[1:]._typed_storage().data_ptr() == x.data_ptr() and x._typed_storage().size() == 3
 
 
-def test_scales_of_microscaling_formats_are_tensors() -> None:
+def test_scales_of_microscaling_formats_are_tensors(dev: sim.SimDevice) -> None:
     host = torch.tensor([1.0, 6.0, 0.25, 1.6])
-    with sim.device("h100"):
-        scales = host.cuda().to(torch.float8_e8m0fnu)
-        assert scales.float().tolist() == host.to(torch.float8_e8m0fnu).float().tolist() == [1.0, 8.0, 0.25, 2.0]
-        assert torch.cat([scales, scales]).view(torch.uint8).tolist() == [127, 130, 125, 128] * 2
-        halves = torch.empty(4, dtype=torch.float4_e2m1fn_x2, device="cuda")
-        assert halves.view(torch.uint8).shape == halves.cpu().shape == (4,)
+    scales = host.cuda().to(torch.float8_e8m0fnu)
+    assert scales.float().tolist() == host.to(torch.float8_e8m0fnu).float().tolist() == [1.0, 8.0, 0.25, 2.0]
+    assert torch.cat([scales, scales]).view(torch.uint8).tolist() == [127, 130, 125, 128] * 2
+    halves = torch.empty(4, dtype=torch.float4_e2m1fn_x2, device="cuda")
+    assert halves.view(torch.uint8).shape == halves.cpu().shape == (4,)
 
 
 def test_the_state_of_a_generator_is_a_seed_and_an_offset(dev: sim.SimDevice) -> None:

@@ -3,6 +3,7 @@
 ``execution="late"`` has the device put off what it may at any size; "at once" carries all out, to compare with.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -125,26 +126,32 @@ def test_a_tuner_looks_at_few_programs_and_fewer_of_what_is_slower() -> None:
     assert max(one.looked_at for one in slower) < chosen.looked_at  # known to be slower, not by how much
 
 
+@pytest.fixture
+def late() -> Iterator[sim.SimDevice]:
+    """A device that carries out nothing before something looks."""
+    with sim.device("h100", execution="late") as device:
+        yield device
+
+
 @triton.jit
 def grow(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
 
 
-def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike() -> None:
-    with sim.device("h100", execution="late") as dev:
-        x = torch.randn(4096, device="cuda")
+def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(late: sim.SimDevice) -> None:
+    x = torch.randn(4096, device="cuda")
 
-        def call() -> torch.Tensor:
-            out = torch.empty_like(x)
-            grow[(4,)](x, out, 4096, BLOCK=1024)
-            return out
+    def call() -> torch.Tensor:
+        out = torch.empty_like(x)
+        grow[(4,)](x, out, 4096, BLOCK=1024)
+        return out
 
-        times = [triton.testing.do_bench(call) for _ in range(4)]
-        # the first benchmark runs twice where its kernel has to be compiled, which depends on what the cache holds
-        assert Record(dev).ran("grow") == 1 and len(dev.launches) in (4, 5)
-        assert max(times) == pytest.approx(min(times))
-        torch.testing.assert_close(call().cpu(), x.cpu() + 1)
+    times = [triton.testing.do_bench(call) for _ in range(4)]
+    # the first benchmark runs twice where its kernel has to be compiled, which depends on what the cache holds
+    assert Record(late).ran("grow") == 1 and len(late.launches) in (4, 5)
+    assert max(times) == pytest.approx(min(times))
+    torch.testing.assert_close(call().cpu(), x.cpu() + 1)
 
 
 @pytest.mark.parametrize(("n", "more"), [((1 << 19) - 1, 2), (1 << 19, 0)])
@@ -203,22 +210,21 @@ def add_atomically(x, out, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("kernel", [triton.jit(accumulate), add_atomically])
-def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(kernel: Any) -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        x, out = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(kernel: Any, late: sim.SimDevice) -> None:
+    record = Record(late)
+    x, out = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
 
-        def call() -> None:
-            kernel[(4,)](x, out, 1000, BLOCK=256)
+    def call() -> None:
+        kernel[(4,)](x, out, 1000, BLOCK=256)
 
-        call()
-        for _ in range(3):
-            triton.testing.do_bench(call)
-        assert record.ran(kernel.__name__) == 1
-        x += 1  # what they read changes: they must come first
-        assert record.ran(kernel.__name__) == 4 and out.eq(4).all()
+    call()
+    for _ in range(3):
         triton.testing.do_bench(call)
-        assert out.eq(6).all()
+    assert record.ran(kernel.__name__) == 1
+    x += 1  # what they read changes: they must come first
+    assert record.ran(kernel.__name__) == 4 and out.eq(4).all()
+    triton.testing.do_bench(call)
+    assert out.eq(6).all()
 
 
 @triton.jit
@@ -231,66 +237,63 @@ def wait_for_the_next(flags, out, n, BLOCK: tl.constexpr):
     tl.store(out + pid * BLOCK + tl.arange(0, BLOCK), pid)
 
 
-def test_a_benchmark_of_programs_that_wait_for_later_ones_is_executed() -> None:
-    with sim.device("h100", execution="late") as dev:
-        out = torch.zeros(8 * 64, device="cuda")
+def test_a_benchmark_of_programs_that_wait_for_later_ones_is_executed(late: sim.SimDevice) -> None:
+    out = torch.zeros(8 * 64, device="cuda")
 
-        def call() -> None:
-            wait_for_the_next[(8,)](torch.zeros(8, device="cuda", dtype=torch.int32), out, 8, BLOCK=64)
+    def call() -> None:
+        wait_for_the_next[(8,)](torch.zeros(8, device="cuda", dtype=torch.int32), out, 8, BLOCK=64)
 
-        call()
-        times = [triton.testing.do_bench(call) for _ in range(2)]
-        assert Record(dev).ran("wait_for_the_next") == 3 and times[0] == times[1]
-        assert out[-1] == 7
+    call()
+    times = [triton.testing.do_bench(call) for _ in range(2)]
+    assert Record(late).ran("wait_for_the_next") == 3 and times[0] == times[1]
+    assert out[-1] == 7
 
 
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "view", "own input", "drop the input"])
-def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str) -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        x, out = torch.zeros(64, device="cuda"), torch.empty(8, 8, device="cuda")
-        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str, late: sim.SimDevice) -> None:
+    record = Record(late)
+    x, out = torch.zeros(64, device="cuda"), torch.empty(8, 8, device="cuda")
+    grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
 
-        def call() -> None:
-            grow[(1,)](x, out.view(-1), 64, BLOCK=64)
+    def call() -> None:
+        grow[(1,)](x, out.view(-1), 64, BLOCK=64)
 
+    triton.testing.do_bench(call)
+    triton.testing.do_bench(call)
+    assert record.ran("grow") == 1
+    if look == "copy":
+        assert out.cpu().eq(1).all()
+    elif look == "operator":
+        assert out.sum() == 64
+    elif look == "kernel":
+        more = torch.empty_like(out)
+        grow[(1,)](out, more, 64, BLOCK=64)
+        assert more.cpu().eq(2).all()
+    elif look == "view":
+        assert out[3:5, 2].tolist() == [1, 1]
+    elif look == "own input":
+        x.add_(10)
+        assert out.cpu().eq(1).all()
+    else:
+        del x, call
+        assert out.cpu().eq(1).all()
+    assert record.ran("grow") == (3 if look == "kernel" else 2)
+    assert not record.findings
+
+
+def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out(late: sim.SimDevice) -> None:
+    record = Record(late)
+    x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+    grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+
+    def call() -> None:
+        grow[(1,)](x, y, 64, BLOCK=64)
+        grow[(1,)](y, x, 64, BLOCK=64)
+
+    for _ in range(3):
         triton.testing.do_bench(call)
-        triton.testing.do_bench(call)
-        assert record.ran("grow") == 1
-        if look == "copy":
-            assert out.cpu().eq(1).all()
-        elif look == "operator":
-            assert out.sum() == 64
-        elif look == "kernel":
-            more = torch.empty_like(out)
-            grow[(1,)](out, more, 64, BLOCK=64)
-            assert more.cpu().eq(2).all()
-        elif look == "view":
-            assert out[3:5, 2].tolist() == [1, 1]
-        elif look == "own input":
-            x.add_(10)
-            assert out.cpu().eq(1).all()
-        else:
-            del x, call
-            assert out.cpu().eq(1).all()
-        assert record.ran("grow") == (3 if look == "kernel" else 2)
-        assert not record.findings
-
-
-def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out() -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
-        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
-
-        def call() -> None:
-            grow[(1,)](x, y, 64, BLOCK=64)
-            grow[(1,)](y, x, 64, BLOCK=64)
-
-        for _ in range(3):
-            triton.testing.do_bench(call)
-        assert record.ran("grow") == 1
-        assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and record.ran("grow") == 7
+    assert record.ran("grow") == 1
+    assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and record.ran("grow") == 7
 
 
 @triton.jit
@@ -310,15 +313,14 @@ class Address:
         return self.address
 
 
-def test_pointers_in_memory_lead_to_what_a_benchmark_wrote() -> None:
-    with sim.device("h100", execution="late") as dev:
-        x, y, z = (torch.zeros(64, device="cuda") for _ in range(3))
-        grow[(1,)](x, y, 64, BLOCK=64)
-        x.fill_(4)
-        triton.testing.do_bench(lambda: grow[(1,)](x, y, 64, BLOCK=64))
-        assert Record(dev).ran("grow") == 1
-        grow_behind[(1,)](torch.tensor([y.data_ptr()], device="cuda"), z, BLOCK=64)
-        assert z.tolist() == [6] * 64
+def test_pointers_in_memory_lead_to_what_a_benchmark_wrote(late: sim.SimDevice) -> None:
+    x, y, z = (torch.zeros(64, device="cuda") for _ in range(3))
+    grow[(1,)](x, y, 64, BLOCK=64)
+    x.fill_(4)
+    triton.testing.do_bench(lambda: grow[(1,)](x, y, 64, BLOCK=64))
+    assert Record(late).ran("grow") == 1
+    grow_behind[(1,)](torch.tensor([y.data_ptr()], device="cuda"), z, BLOCK=64)
+    assert z.tolist() == [6] * 64
 
 
 @triton.jit
@@ -340,34 +342,33 @@ def _group(count: int = 3, n: int = 4096) -> tuple[list[torch.Tensor], list[torc
 @pytest.mark.parametrize(
     "look", ["copy", "operator", "change an input", "drop the inputs", "move the table", "drop all"]
 )
-def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(look: str) -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        xs, outs, call = _group()
-        times = [triton.testing.do_bench(call)]  # runs twice, because it compiles: once with all checks
-        assert record.ran("grow_grouped") == 1
-        used = torch.cuda.memory_allocated()
-        times += [triton.testing.do_bench(call) for _ in range(2)]
-        assert record.ran("grow_grouped") == 1 and max(times) == pytest.approx(min(times))
-        if look == "operator":
-            assert (outs[1] + 1).eq(3).all()
-        elif look == "change an input":
-            xs[2].zero_()
-        elif look == "drop the inputs":
-            xs.clear()
-            assert torch.cuda.memory_allocated() == used - 3 * 4 * 4096 and record.ran("grow_grouped") == 1
-        elif look == "move the table":
-            other = torch.empty(8, device="cuda")
-            other.copy_(torch.arange(8.0))
-        elif look == "drop all":
-            del call
-            xs.clear()
-            outs.clear()
-            assert record.ran("grow_grouped") == 1 and torch.cuda.memory_allocated() == record.kept_bytes == 0
-            return
-        for k, out in enumerate(outs):
-            assert out.cpu().eq(k + 1).all()
-        assert record.ran("grow_grouped") == 2 and record.kept_bytes == 0
+def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(look: str, late: sim.SimDevice) -> None:
+    record = Record(late)
+    xs, outs, call = _group()
+    times = [triton.testing.do_bench(call)]  # runs twice, because it compiles: once with all checks
+    assert record.ran("grow_grouped") == 1
+    used = torch.cuda.memory_allocated()
+    times += [triton.testing.do_bench(call) for _ in range(2)]
+    assert record.ran("grow_grouped") == 1 and max(times) == pytest.approx(min(times))
+    if look == "operator":
+        assert (outs[1] + 1).eq(3).all()
+    elif look == "change an input":
+        xs[2].zero_()
+    elif look == "drop the inputs":
+        xs.clear()
+        assert torch.cuda.memory_allocated() == used - 3 * 4 * 4096 and record.ran("grow_grouped") == 1
+    elif look == "move the table":
+        other = torch.empty(8, device="cuda")
+        other.copy_(torch.arange(8.0))
+    elif look == "drop all":
+        del call
+        xs.clear()
+        outs.clear()
+        assert record.ran("grow_grouped") == 1 and torch.cuda.memory_allocated() == record.kept_bytes == 0
+        return
+    for k, out in enumerate(outs):
+        assert out.cpu().eq(k + 1).all()
+    assert record.ran("grow_grouped") == 2 and record.kept_bytes == 0
 
 
 def test_what_postponed_launches_keep_makes_room() -> None:
@@ -383,24 +384,22 @@ def test_what_postponed_launches_keep_makes_room() -> None:
         assert outs[1].cpu().eq(2).all() and more.sum() == 0
 
 
-def test_a_long_benchmark_carries_out_what_it_wrote_first() -> None:
+def test_a_long_benchmark_carries_out_what_it_wrote_first(late: sim.SimDevice) -> None:
     """What waits is bounded: 64 launches."""
-    with sim.device("h100", execution="late") as dev:
-        x, outs = torch.zeros(64, device="cuda"), [torch.empty(64, device="cuda") for _ in range(65)]
-        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
-        for upto, ran in ((64, 1), (65, 1 + 64)):
-            triton.testing.do_bench(lambda upto=upto: [grow[(1,)](x, out, 64, BLOCK=64) for out in outs[:upto]])
-            assert Record(dev).ran("grow") == ran
-        assert all(out.eq(1).all() for out in outs)
+    x, outs = torch.zeros(64, device="cuda"), [torch.empty(64, device="cuda") for _ in range(65)]
+    grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+    for upto, ran in ((64, 1), (65, 1 + 64)):
+        triton.testing.do_bench(lambda upto=upto: [grow[(1,)](x, out, 64, BLOCK=64) for out in outs[:upto]])
+        assert Record(late).ran("grow") == ran
+    assert all(out.eq(1).all() for out in outs)
 
 
-def test_launches_on_addresses_are_not_postponed() -> None:
-    with sim.device("h100", execution="late") as dev:
-        x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
-        grow[(1,)](Address(x), y, 64, BLOCK=64)
-        x.fill_(4)
-        triton.testing.do_bench(lambda: grow[(1,)](Address(x), y, 64, BLOCK=64))
-        assert Record(dev).ran("grow") == 2 and y.tolist() == [5] * 64
+def test_launches_on_addresses_are_not_postponed(late: sim.SimDevice) -> None:
+    x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+    grow[(1,)](Address(x), y, 64, BLOCK=64)
+    x.fill_(4)
+    triton.testing.do_bench(lambda: grow[(1,)](Address(x), y, 64, BLOCK=64))
+    assert Record(late).ran("grow") == 2 and y.tolist() == [5] * 64
 
 
 def _normalised(x: torch.Tensor) -> torch.Tensor:
@@ -429,46 +428,46 @@ class Double(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("look", ["gradient", "drop", "change"])
-def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_looks(look: str) -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        x = torch.randn(4096, device="cuda", requires_grad=True)
-        y, dy = Double.apply(x), torch.ones(4096, device="cuda")
-        calls: list[int] = []
+def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_looks(
+    look: str, late: sim.SimDevice
+) -> None:
+    record = Record(late)
+    x = torch.randn(4096, device="cuda", requires_grad=True)
+    y, dy = Double.apply(x), torch.ones(4096, device="cuda")
+    calls: list[int] = []
 
-        def call() -> None:
-            calls.append(1)
-            y.backward(dy, retain_graph=True)
+    def call() -> None:
+        calls.append(1)
+        y.backward(dy, retain_graph=True)
 
-        for _ in range(3):
-            triton.testing.do_bench(call)
-        assert record.ran("double_slope") == 1 and not record.ran("add_")
-        if look == "gradient":
-            assert x.grad.cpu().eq(2 * len(calls)).all() and record.ran("double_slope") == len(calls)
-        elif look == "change":
-            dy.zero_()
-            assert x.grad.cpu().eq(2 * len(calls)).all()
-        else:
-            x.grad = None
-            del x, y, dy, call
-            assert record.ran("double_slope") == 1 and record.kept_bytes == 0
+    for _ in range(3):
+        triton.testing.do_bench(call)
+    assert record.ran("double_slope") == 1 and not record.ran("add_")
+    if look == "gradient":
+        assert x.grad.cpu().eq(2 * len(calls)).all() and record.ran("double_slope") == len(calls)
+    elif look == "change":
+        dy.zero_()
+        assert x.grad.cpu().eq(2 * len(calls)).all()
+    else:
+        x.grad = None
+        del x, y, dy, call
+        assert record.ran("double_slope") == 1 and record.kept_bytes == 0
 
 
-def test_a_repeated_launch_is_void_only_if_nobody_read_its_result() -> None:
-    with sim.device("h100", execution="late") as dev:
-        x, out = torch.zeros(64, device="cuda"), torch.empty(64, device="cuda")
-        total = torch.zeros(64, device="cuda")
+def test_a_repeated_launch_is_void_only_if_nobody_read_its_result(late: sim.SimDevice) -> None:
+    x, out = torch.zeros(64, device="cuda"), torch.empty(64, device="cuda")
+    total = torch.zeros(64, device="cuda")
+    grow[(1,)](x, out, 64, BLOCK=64)
+    out.zero_()
+
+    def call() -> None:
         grow[(1,)](x, out, 64, BLOCK=64)
-        out.zero_()
+        total.add_(out)
 
-        def call() -> None:
-            grow[(1,)](x, out, 64, BLOCK=64)
-            total.add_(out)
-
-        for _ in range(3):
-            triton.testing.do_bench(call)
-        assert Record(dev).ran("grow") == 1
-        assert total.tolist() == [3] * 64
+    for _ in range(3):
+        triton.testing.do_bench(call)
+    assert Record(late).ran("grow") == 1
+    assert total.tolist() == [3] * 64
 
 
 WORK = ("max", "sub", "exp", "sum", "div", "mm")
@@ -495,31 +494,30 @@ def test_by_itself_a_device_prices_operators_alone_where_that_pays(n: int, ran: 
 
 
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "change", "drop"])
-def test_what_a_benchmarks_operators_make_is_there_when_something_looks(look: str) -> None:
-    with sim.device("h100", execution="late") as dev:
-        x = torch.randn(8, 64, device="cuda")
-        before, kept = x.cpu(), {}
+def test_what_a_benchmarks_operators_make_is_there_when_something_looks(look: str, late: sim.SimDevice) -> None:
+    x = torch.randn(8, 64, device="cuda")
+    before, kept = x.cpu(), {}
 
-        def call() -> None:
-            kept["y"] = _normalised(x)
+    def call() -> None:
+        kept["y"] = _normalised(x)
 
-        triton.testing.do_bench(call)
-        assert not Record(dev).ran(*WORK)
-        y = kept.pop("y")
-        wanted = _normalised(before)
-        if look == "operator":
-            wanted, y = wanted + 1, y + 1
-        elif look == "kernel":
-            wanted, out = wanted + 1, torch.empty_like(y)
-            grow[(1,)](y, out, 512, BLOCK=512)
-            y = out
-        elif look == "change":
-            x.zero_()
-        elif look == "drop":
-            del x
-            kept["other"] = torch.full((8, 64), 7.0, device="cuda")
-        torch.testing.assert_close(y.cpu(), wanted)
-        assert all(Record(dev).ran(name) for name in ("max", "exp", "sum", "div"))
+    triton.testing.do_bench(call)
+    assert not Record(late).ran(*WORK)
+    y = kept.pop("y")
+    wanted = _normalised(before)
+    if look == "operator":
+        wanted, y = wanted + 1, y + 1
+    elif look == "kernel":
+        wanted, out = wanted + 1, torch.empty_like(y)
+        grow[(1,)](y, out, 512, BLOCK=512)
+        y = out
+    elif look == "change":
+        x.zero_()
+    elif look == "drop":
+        del x
+        kept["other"] = torch.full((8, 64), 7.0, device="cuda")
+    torch.testing.assert_close(y.cpu(), wanted)
+    assert all(Record(late).ran(name) for name in ("max", "exp", "sum", "div"))
 
 
 # ---- many random numbers
@@ -572,16 +570,15 @@ def test_numbers_drawn_late_are_those_of_when_they_were_asked_for() -> None:
         assert torch.equal(late, now) and late.float().std() > 0
 
 
-def test_inputs_that_nobody_looks_at_are_never_drawn() -> None:
-    with sim.device("h100", execution="late") as dev:
-        record = Record(dev)
-        grow[(1,)](torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda"), 64, BLOCK=64)
-        for size in (2000, 3000):
-            x = torch.randn(size, 8, device="cuda").T.contiguous().view(-1) * 2
-            out = torch.empty_like(x)
-            triton.testing.do_bench(lambda x=x, out=out: grow[(24,)](x, out, x.numel(), BLOCK=1024))
-        assert not record.ran("randn") and record.ran("grow") == 1
-        assert out.std() > 1 and record.ran("randn") == 1
+def test_inputs_that_nobody_looks_at_are_never_drawn(late: sim.SimDevice) -> None:
+    record = Record(late)
+    grow[(1,)](torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda"), 64, BLOCK=64)
+    for size in (2000, 3000):
+        x = torch.randn(size, 8, device="cuda").T.contiguous().view(-1) * 2
+        out = torch.empty_like(x)
+        triton.testing.do_bench(lambda x=x, out=out: grow[(24,)](x, out, x.numel(), BLOCK=1024))
+    assert not record.ran("randn") and record.ran("grow") == 1
+    assert out.std() > 1 and record.ran("randn") == 1
 
 
 @pytest.mark.parametrize(("n", "ran"), [((1 << 22) - 1, 1), (1 << 22, 0)])
@@ -592,14 +589,13 @@ def test_by_itself_a_device_draws_many_numbers_late(n: int, ran: int, dev: sim.S
     assert 0 < x[-1] < 1 and Record(dev).ran("rand") == 1
 
 
-def test_a_draw_that_cannot_be_made_says_so_at_once() -> None:
-    with sim.device("h100", execution="late"):
-        with pytest.raises(RuntimeError, match="std"):
-            torch.empty(64, device="cuda").normal_(0.0, -1.0)
-        with pytest.raises(RuntimeError):
-            torch.rand(8, device="cuda", dtype=torch.int32)
-        with pytest.raises(torch.OutOfMemoryError):
-            torch.rand(1 << 38, device="cuda")
+def test_a_draw_that_cannot_be_made_says_so_at_once(late: sim.SimDevice) -> None:
+    with pytest.raises(RuntimeError, match="std"):
+        torch.empty(64, device="cuda").normal_(0.0, -1.0)
+    with pytest.raises(RuntimeError):
+        torch.rand(8, device="cuda", dtype=torch.int32)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.rand(1 << 38, device="cuda")
 
 
 def test_when_to_carry_out_is_one_of_three_words() -> None:
