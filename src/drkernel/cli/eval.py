@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, grading, no_profile, output, to_bytes
+from drkernel.cli.terms import (
+    HOST_HELP,
+    MEMORY_HELP,
+    POOL_HELP,
+    PRECISIONS,
+    check_pool,
+    declared,
+    grading,
+    no_profile,
+    output,
+    to_bytes,
+)
 from drkernel.config import ConfigError
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
@@ -47,7 +58,7 @@ def evaluate(
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
     time_at: Annotated[str, typer.Option(help="sizes that are timed: the task's own, or checked")] = "own",
-    precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
+    precision: Annotated[str | None, typer.Option(help=f"declared precision: {PRECISIONS}")] = None,
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
     trials: Annotated[int, typer.Option(help="timed calls on a measuring device, 20 at least")] = 30,
     deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
@@ -66,9 +77,11 @@ def evaluate(
     trace: Annotated[Path | None, typer.Option(help="also write one call's kernels as a trace for Perfetto")] = None,
 ) -> None:
     """Parse, grade, print."""
+    from drkernel.tasks.loaders import load_task
+
     check_pool(pool)
     device = in_host(device, host)
-    task = _task(reference, precision)
+    task = load_task(reference, declared(precision))
     source = _candidate(candidate)
     if profile is not None and profile not in task.profiles:
         raise ConfigError(no_profile(task, profile))
@@ -97,18 +110,6 @@ def evaluate(
         write_trace(trace, trace_of_verdict(verdict))
         print(f"wrote {trace}", file=sys.stderr)
     raise SystemExit(EXIT_CODES.get(verdict.status, WRONG))
-
-
-def _task(reference: str, precision: str | None) -> Any:
-    """Return the task of a file, a built-in id or a task spec, with the declared precision overridden on request."""
-    from typing import get_args
-
-    from drkernel.task import Precision
-    from drkernel.tasks.loaders import load_task
-
-    if precision is not None and precision not in get_args(Precision):
-        raise ConfigError(f"--precision {precision}: it is one of {', '.join(get_args(Precision))}")
-    return load_task(reference, precision)  # type: ignore[arg-type]
 
 
 def _candidate(path: str) -> str:

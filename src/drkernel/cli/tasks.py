@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from drkernel.episode.records import Sampling
     from drkernel.episode.renderer import Prompts
     from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartSummary
-    from drkernel.task import Precision, Task
+    from drkernel.task import Task
     from drkernel.tasks.cost import ScaleLimits
     from drkernel.tasks.gate import GateReport
 
@@ -36,21 +35,11 @@ SPEC_HELP = "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, p
 OK, NOT_ADMITTED = 0, 1
 
 
-class Declared(StrEnum):
-    """Precisions a task may declare."""
-
-    fp64 = "fp64"
-    fp32 = "fp32"
-    tf32 = "tf32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
 Spec = Annotated[str, typer.Argument(metavar="[SPEC]", help=SPEC_HELP)]
 Level = Annotated[int | None, typer.Option(help="only this level")]
 Tag = Annotated[str | None, typer.Option(help="only tasks with this tag")]
 Match = Annotated[str | None, typer.Option(help="only tasks whose id contains this text")]
-As = Annotated[Declared | None, typer.Option("--precision", help="declared precision of foreign tasks [default: fp32]")]
+As = Annotated[str | None, typer.Option("--precision", help="declared precision of foreign tasks [default: fp32]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
@@ -249,20 +238,11 @@ def _describe(task: Task, text: str) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def _load(spec: str, precision: Declared | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
+def _load(spec: str, precision: str | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
     """Return the tasks of a spec that pass the filters; wrong specs and empty results end the command."""
-    from drkernel.tasks.loaders import load_tasks
+    from drkernel.solve.config import TaskChoice, choose
 
-    declared: Precision | None = precision.value if precision else None  # type: ignore[assignment]
-    tasks = load_tasks(spec, declared)
-    chosen = [
-        task
-        for task in tasks
-        if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
-    ]
-    if not chosen:
-        raise ConfigError(f"none of the {len(tasks)} tasks of {spec} passes the filters")
-    return chosen
+    return choose(spec, TaskChoice(level=level, tag=tag, match=match, precision=terms.declared(precision)))
 
 
 def _some(tasks: list[Task]) -> str:

@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from drkernel.config import ConfigError
 from drkernel.gym.request import Pool
+from drkernel.task import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +38,16 @@ HOST_HELP = (
 )
 
 TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
+
+
+PRECISIONS = ", ".join(get_args(Precision))
+
+
+def declared(precision: str | None) -> Precision | None:
+    """Check the value of ``--precision``. Raises :class:`ConfigError` for one that no task may declare."""
+    if precision is not None and precision not in get_args(Precision):
+        raise ConfigError(f"--precision {precision}: it is one of {PRECISIONS}")
+    return precision  # type: ignore[return-value]
 
 
 def to_bytes(gib: float | None) -> int | None:

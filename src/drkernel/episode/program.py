@@ -37,17 +37,23 @@ MOST_SAID, MOST_LINKS = 16 << 20, 16
 """bytes that a program may write in one turn; attempts of one agent that may wait at a time"""
 
 
+def _split(command: str, example: str) -> list[str]:
+    """The words of a command line. Raises :class:`ConfigError` for one that cannot be split, and for none."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"cannot read the command {command!r}: {error}") from error
+    if not words:
+        raise ConfigError(f"{example.partition(':')[0]}: needs a program, e.g. {example!r}")
+    return words
+
+
 class CommandModel:
     """Runs one process per reply. Raises :class:`ConfigError` for a command line that cannot be split."""
 
     def __init__(self, command: str, *, timeout: float = 600.0):
         self.name = f"command:{command}"
-        try:
-            self._argv = shlex.split(command)
-        except ValueError as error:
-            raise ConfigError(f"cannot read the command {command!r}: {error}") from error
-        if not self._argv:
-            raise ConfigError("command: needs a program, e.g. 'command:llm -m some-model'")
+        self._argv = _split(command, "command:llm -m some-model")
         self._timeout = timeout
 
     async def complete(self, call: ModelCall) -> Reply:
@@ -231,12 +237,7 @@ class AgentModel:
 
     def __init__(self, command: str, terms: AgentTerms = AgentTerms()):
         self.name = f"agent:{command}"
-        try:
-            self._argv = shlex.split(command)
-        except ValueError as error:
-            raise ConfigError(f"cannot read the command {command!r}: {error}") from error
-        if not self._argv:
-            raise ConfigError("agent: needs a program, e.g. 'agent:./my_agent'")
+        self._argv = _split(command, "agent:./my_agent")
         if terms.sandbox != "none" and not seccomp.abi():
             raise ConfigError(f"agent.sandbox={terms.sandbox} needs Landlock, which this kernel does not offer")
         self._terms = terms
