@@ -110,6 +110,13 @@ class CostEstimate:
         """Floating-point operations over all units (integer and special-function work left out)."""
         return sum(count for unit, count in self.flops.items() if unit not in ("int", "sfu"))
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the record of a launch says of it besides its seconds."""
+        return {
+            "bound": self.bound, "roofline": self.roofline, "dram_bytes": self.dram_bytes, "flops": self.total_flops
+        }  # fmt: skip
+
     def without_price(self, reason: str) -> CostEstimate:
         """Return the estimate as a lower bound without a price, because of ``reason``. It counts as a kernel, so that a
         profile shows it."""

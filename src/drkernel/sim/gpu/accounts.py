@@ -110,13 +110,6 @@ def launch_key(launch: LaunchRecord | LaunchCommand) -> LaunchKey:
     return launch.identity, launch.grid, launch.num_warps, launch.num_stages, constexprs
 
 
-def facts_of(cost: CostEstimate) -> dict[str, Any]:
-    """The modelled facts of a launch besides its seconds."""
-    return {
-        "bound": cost.bound, "roofline": cost.roofline, "dram_bytes": cost.dram_bytes, "flops": cost.total_flops
-    }  # fmt: skip
-
-
 @dataclass
 class Counters:
     """The counts since the last reset."""

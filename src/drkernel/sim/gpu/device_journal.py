@@ -283,14 +283,6 @@ def _count(value: Any) -> int:
 # ---- in the judge
 
 
-def launches_of(text: str) -> int | None:
-    """The number of executed launches in a journal; None for one that is too long to be priced.
-
-    Raises :class:`ProtocolError` for what is no journal.
-    """
-    return None if text == TOO_LONG else sum(isinstance(entry, LaunchEntry) for entry in entries_of(text))
-
-
 @dataclass(frozen=True)
 class Modelled:
     """A call's time as computed by the judge."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost.operators import in_order, read_only
-from drkernel.sim.gpu.accounts import ILLEGAL, Accounts, Counters, LaunchRecord, bytes_told, facts_of
+from drkernel.sim.gpu.accounts import ILLEGAL, Accounts, Counters, LaunchRecord, bytes_told
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.counting import Counted, plain_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
@@ -363,7 +363,7 @@ class DeviceEngine:
             spills=resources.spills if resources else None,
             shared_bytes=resources.shared_bytes if resources else None,
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
-            **(facts_of(cost) if cost else {}),
+            **(cost.facts if cost else {}),
             **(counted.facts if counted else {}),
         )
         self._raise_if_illegal(result)

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
+from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.datafree import DataDependence, DependsOnData
-from drkernel.sim.gpu.device_journal import detailed, launches_of, modelled
+from drkernel.sim.gpu.device_journal import TOO_LONG, LaunchEntry, detailed, entries_of, modelled
 from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.heap import POISONS, OverBudget
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
@@ -143,7 +143,7 @@ class CallRecord:
         time = modelled(self.spec_name, self.journal)
         costs = iter(time.launches)
         return [
-            replace(launch, seconds=cost.seconds, **facts_of(cost))
+            replace(launch, seconds=cost.seconds, **cost.facts)
             if time.complete and not launch.suppressed and (cost := next(costs)) is not None
             else launch
             for launch in self.recorded
@@ -183,9 +183,10 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
         "storages": {int(address): int(name) for address, name in data["storages"]},
     }  # fmt: skip
     record = CallRecord(**{**data, **lists, **more})
-    priced, executed = launches_of(record.journal), sum(not launch.suppressed for launch in record.recorded)
-    if priced is not None and priced != executed:
-        raise ValueError("the journal has another number of launches than the record")
+    if record.journal != TOO_LONG:
+        priced = sum(isinstance(entry, LaunchEntry) for entry in entries_of(record.journal))
+        if priced != sum(not launch.suppressed for launch in record.recorded):
+            raise ValueError("the journal has another number of launches than the record")
     return record
 
 
