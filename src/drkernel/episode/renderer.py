@@ -3,7 +3,7 @@
 The named sets ``full``, ``compact`` and ``kernelgym`` (of the structure of *Dr. Kernel*, Fig. 14, in our words) come
 with drkernel. A directory may replace ``system.txt``, ``task.txt`` and
 ``feedback.txt`` one by one; its ``prompts.yaml`` sets the form of ``$feedback``: ``style`` (full or compact) and
-``feedback_chars``. A ``.yaml`` file in KernelGYM's form (:mod:`drkernel.episode.renderer`) is read as well. With it,
+``feedback_chars``. A ``.yaml`` file in KernelGYM's form is read as well. With it,
 as with ``kernelgym``, the feedback is the judge's whole result as JSON under KernelGYM's names.
 
 Placeholders are ``$name`` (``$$`` is a dollar sign). task.txt knows ``$reference``, ``$precision``, ``$device``, and

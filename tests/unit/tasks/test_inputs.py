@@ -96,6 +96,11 @@ def test_widened_inputs_take_both_signs(variant, seed):
 SOURCE = module("{body}", {"x": "torch.rand(16, 32)"}, init={})
 
 
+def problem_of(body, x="torch.rand(16, 32)", **others):
+    """That of a reference which computes ``body`` of inputs that are drawn so."""
+    return load_problem(Task(id="t", reference=module(body, {"x": x, **others})), None)
+
+
 @pytest.mark.parametrize(
     ("body", "widens"),
     [
@@ -107,14 +112,12 @@ SOURCE = module("{body}", {"x": "torch.rand(16, 32)"}, init={})
     ],
 )
 def test_inputs_widen_only_where_the_reference_stays_finite(body, widens):
-    problem = load_problem(Task(id="t", reference=SOURCE.format(body=body)), None)
-    assert bool(problem.widens) is widens
+    assert bool(problem_of(body).widens) is widens
 
 
 def test_inputs_widen_one_by_one():
-    source = SOURCE.format(body="torch.log(x) + torch.relu(y)").replace("(self, x)", "(self, x, y)")
-    source = source.replace("[torch.rand(16, 32)]", "[torch.rand(16, 32) + 0.01, torch.rand(16, 32)]")
-    assert load_problem(Task(id="t", reference=source), None).widens == {1}
+    problem = problem_of("torch.log(x) + torch.relu(y)", "torch.rand(16, 32) + 0.01", y="torch.rand(16, 32)")
+    assert problem.widens == {1}
 
 
 def softmax_by_blocks(x, block, rescales):
@@ -132,8 +135,7 @@ def softmax_by_blocks(x, block, rescales):
 @pytest.mark.parametrize("draw", ["torch.rand(64, 512)", "torch.randn(64, 512)", "0.02 * torch.randn(64, 512)"])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_softmax_must_know_the_maximum_of_the_whole_row(draw, seed):
-    source = SOURCE.format(body="torch.softmax(x, -1)").replace("torch.rand(16, 32)", draw)
-    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    instance = problem_of("torch.softmax(x, -1)", draw).instance(0)
     call = instance.draw_call(seed, "large")
     (x,) = call.inputs
     right = [softmax_by_blocks(x, 128, True), torch.exp(x - x.amax(1, keepdim=True))]
@@ -175,8 +177,7 @@ CHANNELS = "torch.nn.functional.batch_norm(x, None, None, training=True)"
 )
 @pytest.mark.parametrize("seed", range(6))
 def test_it_shows_where_a_normalisation_adds_its_eps(body, draw, axes, seed):
-    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", draw)
-    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    instance = problem_of(body, draw).instance(0)
     call = instance.draw_call(seed, "mixed")
     (x,) = call.inputs
     centred = x - x.mean(axes, keepdim=True)
@@ -205,16 +206,12 @@ def test_a_task_with_a_fixed_distribution_is_drawn_as_it_draws_itself():
 
 
 def test_a_variant_weakens_where_the_reference_overflows():
-    source = SOURCE.format(body="torch.exp(x * 8)").replace("torch.rand(", "torch.randn(")
-    call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(1, "large")
+    call = problem_of("torch.exp(x * 8)", "torch.randn(16, 32)").instance(0).draw_call(1, "large")
     assert call.strength < 1 and call.oracle.finite
 
 
-VANISHING = SOURCE.format(body="torch.tanh(-torch.exp(-x * x))").replace("torch.rand(", "torch.randn(")
-
-
 def test_an_output_that_vanishes_on_large_inputs_is_not_measured_in_units_of_what_is_left():
-    instance = load_problem(Task(id="t", reference=VANISHING), None).instance(0)
+    instance = problem_of("torch.tanh(-torch.exp(-x * x))", "torch.randn(16, 32)").instance(0)
 
     def passes(function, variant, seed):
         call = instance.draw_call(seed, variant)
@@ -397,20 +394,17 @@ def test_treatments_lie_along_the_axes_asked_for():
     ],
 )
 def test_slices_lie_along_axes_on_which_the_reference_works_independently(body, draw, axes):
-    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", draw)
-    assert load_problem(Task(id="t", reference=source), None).slices == axes
+    assert problem_of(body, draw).slices == axes
 
 
 def test_slices_of_a_product_are_rows_of_one_and_columns_of_the_other():
-    source = SOURCE.format(body="x @ y").replace("(self, x)", "(self, x, y)")
-    source = source.replace("[torch.rand(16, 32)]", "[torch.randn(16, 24), torch.randn(24, 32)]")
-    assert load_problem(Task(id="t", reference=source), None).slices == {1: (1,)}
+    assert problem_of("x @ y", "torch.randn(16, 24)", y="torch.randn(24, 32)").slices == {1: (1,)}
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_reference_divides_by_is_left_out_before_the_variant_is_weakened(seed):
-    source = SOURCE.format(body="x / x.norm(dim=1, keepdim=True)").replace("torch.rand(", "torch.randn(")
-    call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(seed, "mixed")
+    problem = problem_of("x / x.norm(dim=1, keepdim=True)", "torch.randn(16, 32)")
+    call = problem.instance(0).draw_call(seed, "mixed")
     assert call.strength == 1.0 and call.without == ("zeros", "tiny")
 
 
