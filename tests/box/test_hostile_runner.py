@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from corpus_sources import module
-from drkernel.gym.runner.values import Granted, replace_leaves, unpack
+from drkernel.gym.runner.values import Granted, unpack
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.process.device_server import serve_device
@@ -149,7 +150,7 @@ class HostileRunner(threading.Thread):
             granted.append(self.keep(leaf))
             return granted[-1]
 
-        (handle,) = replace_leaves(unpack(header["inputs"], payload), argument)
+        (handle,) = tree_map(argument, unpack(header["inputs"], payload))
         claim = {"handle": handle, "type": "Tensor", "device": "cuda:0", "shape": [4, 5], "stride": [5, 1]}
         claim["dtype"] = "float32"
         if self.cuda:

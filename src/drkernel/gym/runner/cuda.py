@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.runner.runner import Runner, type_name
-from drkernel.gym.runner.values import Granted, replace_leaves, unpack
+from drkernel.gym.runner.values import Granted, unpack
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, FREE_OPERATORS
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 
@@ -143,7 +144,7 @@ class CudaRunner(Runner):
                 return self._tensors[granted[-1]]
             return self._argument(leaf)
 
-        arguments = replace_leaves(unpack(header["inputs"], payload), argument)
+        arguments = tree_map(argument, unpack(header["inputs"], payload))
         self._poison(header.get("poison"))
         self._most_bytes = header["most_bytes"]
         census = _Census(self._device)
@@ -216,7 +217,7 @@ class CudaRunner(Runner):
         behind them the rest of the flush drives them out of the caches. The outputs of the call ``keep`` stay for
         :meth:`_kept_outputs`, so that sending them is not in anyone's time.
         """
-        sets = [replace_leaves(arguments, self._argument) for arguments in unpack(header["sets"], payload)]
+        sets = tree_map(self._argument, unpack(header["sets"], payload))
         flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
         lead, rest = flush.split([len(flush) - len(flush) // 4, len(flush) // 4])
         module = self._module if not header["dry"] else lambda *arguments: None
@@ -250,7 +251,7 @@ class CudaRunner(Runner):
     def _kept_outputs(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The outputs of the timed call that was to be kept."""
         result, self._kept = self._kept, None
-        for leaf in _leaves(result):
+        for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN:
                 raise TypeError(f"a {type_name(leaf)} is no plain tensor: it may be computed when it is read")
         self._most_bytes, self._sample = header["most_bytes"], header["sample"]
@@ -268,7 +269,7 @@ class CudaRunner(Runner):
         def argument(leaf: Any) -> Any:
             return leaf.to(self._device) if isinstance(leaf, torch.Tensor) else self._argument(leaf)
 
-        arguments = replace_leaves(unpack(header["inputs"], payload), argument)
+        arguments = tree_map(argument, unpack(header["inputs"], payload))
         with torch.no_grad(), self._tracing(True) as trace:
             for _ in range(header["calls"]):
                 self._module(*arguments)
@@ -353,12 +354,12 @@ class _Places:
             to.view(-1)[:by].copy_(leaf.view(-1)[-by:])
             return to
 
-        return replace_leaves(arguments, place)
+        return tree_map(place, arguments)
 
     def holds(self, result: Any) -> bool:
         """Whether a part of the result is in one of the inputs' places."""
         held = {tensor.untyped_storage().data_ptr() for tensor in self._at.values()}
-        tensors = [leaf for leaf in _leaves(result) if type(leaf) in PLAIN]
+        tensors = [leaf for leaf in tree_leaves(result) if type(leaf) in PLAIN]
         return any(leaf.untyped_storage().data_ptr() in held for leaf in tensors)
 
 
@@ -481,12 +482,6 @@ class LaunchLog:
             yield self._seen
         finally:
             self._seen, self._skip = None, False
-
-
-def _leaves(value: Any) -> list[Any]:
-    leaves: list[Any] = []
-    replace_leaves(value, leaves.append)
-    return leaves
 
 
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:

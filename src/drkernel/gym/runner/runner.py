@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
-from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
+from drkernel.gym.runner.values import Granted, pack, unpack
 from drkernel.sim.wire.frames import ConnectionLost, receive, send
 
 CANDIDATE_FILE = "candidate.py"
@@ -141,7 +142,7 @@ class Runner:
         return None
 
     def _call(self, header: dict[str, Any], payload: bytearray) -> Any:
-        inputs = replace_leaves(unpack(header["inputs"], payload), self._argument)
+        inputs = tree_map(self._argument, unpack(header["inputs"], payload))
         with torch.no_grad():
             result = self._module(*inputs)
         outputs: list[Any] = []

@@ -3,7 +3,6 @@
 Tuples come back as lists, except where they are marked; a value of any other type is refused by name.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +19,6 @@ class Granted:
     """A device tensor that the judge has granted, in the place of an argument."""
 
     spec: TensorSpec
-
-
-def replace_leaves(value: Any, new: Callable[[Any], Any]) -> Any:
-    """Return ``value`` with every leaf of its lists, tuples and dicts replaced by ``new(leaf)``."""
-    if isinstance(value, (list, tuple)):
-        items = [replace_leaves(item, new) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    if isinstance(value, dict):
-        return {key: replace_leaves(item, new) for key, item in value.items()}
-    return new(value)
 
 
 def pack(value: Any) -> tuple[Any, bytes]:

@@ -21,13 +21,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_map, tree_map_only
 
 from drkernel.gym.device import Observable
 from drkernel.gym.languages import TRITON, TracedKernel, recognise
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.processes import signal_tree
-from drkernel.gym.runner.values import Granted, pack, replace_leaves
+from drkernel.gym.runner.values import Granted, pack
 from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.clocks import CardClock, ClockReading, NoClock
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
@@ -208,7 +209,7 @@ class CudaSession(JobSession):
         if interference not in (None, "none") and (interference not in self.observes or only is not None):
             raise ValueError(f"{interference!r} is not offered for {self._language.title} on {self.device.name}")
         self._begin_again()
-        data, payload = pack(replace_leaves(list(arguments), self._argument))
+        data, payload = pack(tree_map(self._argument, list(arguments)))
         start = time.monotonic()
         most, traced = self.most_output_bytes, self._language.told_by == "trace"
         header = {
@@ -230,7 +231,7 @@ class CudaSession(JobSession):
         granted = [int(handle) for handle in answer["granted"]]
         self._handles.update(granted)
         handles = iter(granted)
-        named = replace_leaves(arguments, lambda leaf: next(handles) if isinstance(leaf, torch.Tensor) else leaf)
+        named = tree_map_only(torch.Tensor, lambda _: next(handles), arguments)
         record = Observed(
             launches=self._launches(answer, elements),
             operators={str(name): int(count) for name, count in answer["operators"].items()},
@@ -319,7 +320,7 @@ class CudaSession(JobSession):
         seed ``sample``, elements at places that follow from it come back of large outputs.
         """
         self._begin_again()
-        data, payload = pack([replace_leaves(list(arguments), self._argument) for arguments in sets])
+        data, payload = pack(tree_map(self._argument, [list(arguments) for arguments in sets]))
         header = {
             "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry,
             "moves": list(moves), "moved": list(moved), "starts_from": list(self.starts_from),
@@ -363,7 +364,7 @@ class CudaSession(JobSession):
 
         A kernel is the candidate's own when its language says so and no operator of PyTorch launched it.
         """
-        data, payload = pack(replace_leaves(list(arguments), self._argument))
+        data, payload = pack(tree_map(self._argument, list(arguments)))
         header = {"do": "profile", "inputs": data, "calls": calls}
         answer, elements = self._ask_for_data(header, payload, most_bytes=MAX_TRACE)
 

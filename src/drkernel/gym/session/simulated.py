@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
-from drkernel.gym.runner.values import Granted, pack, replace_leaves
+from drkernel.gym.runner.values import Granted, pack
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, SessionError
 from drkernel.sim.gpu.engine import Schedule
@@ -63,8 +64,7 @@ class SimulatedSession(JobSession):
     ) -> CallResult:
         """Call the module; the device accepts the candidate's commands only during the call."""
         self._begin_again()
-        fresh: list[torch.Tensor] = []
-        replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
+        fresh = [leaf for leaf in tree_leaves(list(arguments)) if isinstance(leaf, torch.Tensor)]
 
         def begin() -> list[TensorSpec]:
             return self._control.begin_call(
@@ -72,10 +72,8 @@ class SimulatedSession(JobSession):
             )
 
         specs = iter(self._on_device(begin))
-        named = replace_leaves(
-            list(arguments), lambda leaf: self._grant(next(specs)) if isinstance(leaf, torch.Tensor) else leaf
-        )
-        data, payload = pack(replace_leaves(named, self._argument))
+        named = tree_map_only(torch.Tensor, lambda _: self._grant(next(specs)), list(arguments))
+        data, payload = pack(tree_map(self._argument, named))
         start = time.monotonic()
         after: Interference | None = None if interference is None else "none"
         try:

@@ -275,11 +275,11 @@ def _on_device(cls: type) -> type:
     if issubclass(cls, DeviceTensor):
         return cls
     found = type(cls.__name__, (cls, _Subclassed, DeviceTensor), {"__module__": cls.__module__, "_original": cls})
-    given, default = cls.__torch_function__, torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-    own = getattr(given, "__func__", None)  # None: a static method
-    functions = _Subclassed.__torch_function__.__func__ if own is default else own  # type: ignore[attr-defined]
+    own, default = cls.__torch_function__, torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+    own = _Subclassed.__torch_function__ if getattr(own, "__func__", None) is default else own
+    bound = getattr(own, "__func__", None)  # None: a static method
     # torch has switched it off
-    found.__torch_function__ = staticmethod(given) if own is None else classmethod(functions)  # type: ignore[attr-defined]
+    found.__torch_function__ = classmethod(bound) if bound else staticmethod(own)  # type: ignore[attr-defined]
     return found
 
 
