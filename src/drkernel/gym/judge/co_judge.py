@@ -25,7 +25,7 @@ OF_MODELLED_TIME = ("unpriced_operator", "data_dependent", "unstable_time", "bas
 """findings about what the simulator can say of a time, which the card has measured"""
 NO_CREDIT = (
     "host_compute", "size_dependent", "kernels_missing_when_timed", "weights_apart", "number_dependent",
-    "not_equivalent", "constant_answer",
+    "not_equivalent", "constant_answer", "copy_kernel",
 )  # fmt: skip
 """findings that take speedup and coverage from a candidate that is right, whatever else is found of its time"""
 

@@ -47,7 +47,8 @@ STABLE = 1.05
 MORE = 1.1
 """times the work of own kernels that another number may ask for"""
 REPLACED_AT_LEAST = 0.02
-"""share of the reference's device time that PyTorch must no longer spend where outputs are nearly what it computed"""
+"""share of the reference's device time that PyTorch spends no longer where none is condemned for passing on results,
+nearly"""
 
 
 def timed_calls(calls: list[Checked]) -> list[Checked]:
@@ -156,9 +157,11 @@ def _of_copies(
             continue
         if (all_copies and _copies(theirs) > _copies(record.profile)) or makes_the_answer():
             return Contribution(copies_count=all_copies, adds_little=True)
-        if all_copies or record.passed_on == "exact" or _replaced(theirs, record.profile) < REPLACED_AT_LEAST:
-            names = [one.name for one in launches]
-            return Contribution([show.copy_kernel(names, operators)], credited=False)
+        exact = all_copies or record.passed_on == "exact"
+        # another operator of PyTorch's may have replaced the reference's: what is no copy to the bit condemns nobody
+        condemns = exact or _replaced(theirs, record.profile) < REPLACED_AT_LEAST
+        names = [one.name for one in launches]
+        return Contribution([show.copy_kernel(names, operators, exact, condemns)], credited=False)
     return Contribution()
 
 

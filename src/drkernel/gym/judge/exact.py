@@ -109,7 +109,7 @@ class ExactCheck:
                 continue
             self.exactness, self.findings = made
             if self.exactness.outcome == "proved":
-                self._proved = call
+                self._proved, self._least = call, ABSORBED if made[0].why else 0.0
             if self.exactness.outcome != "open":
                 return
         if names := tuple(left_out(side, checker)):
@@ -159,7 +159,7 @@ class ExactCheck:
         call = self._proved
         with _condemning_nobody():
             return call is not None and call.bound.contributes(
-                call.answered, self._side.seeds("field"), time.thread_time() + SECONDS
+                call.answered, self._side.seeds("field"), time.thread_time() + SECONDS, self._least
             )
         return False
 
@@ -170,7 +170,7 @@ class ExactCheck:
             return set()
         seed, deadline = self._side.seeds("field"), time.thread_time() + SECONDS
         with _condemning_nobody():
-            return call.bound.needed(call.answered, idle, len(names), seed, deadline)
+            return call.bound.needed(call.answered, idle, len(names), seed, deadline, self._least)
         return set()
 
 

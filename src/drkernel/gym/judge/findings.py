@@ -167,14 +167,14 @@ def constant_answer(weights_count: bool) -> Finding:
     )
 
 
-def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
-    """Kernels only copied what PyTorch had computed."""
-    names = sorted(set(kernels))
+def copy_kernel(kernels: Iterable[str], operators: dict[str, int], exact: bool, condemns: bool) -> Finding:
+    """Kernels only copied what PyTorch had computed, ``exact`` to the bit or nearly; without credit."""
+    names, how = sorted(set(kernels)), "bit for bit" if exact else "but for less than the tolerance"
     who = f"PyTorch ({_shown(operators)})" if operators else "the host"
-    return _hack(
+    return (_hack if condemns else _bug)(
         "copy_kernel",
-        f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
-        f"its inputs, while {who} computed the answer.",
+        f"The candidate's kernels ({', '.join(names)}) only copied: what they wrote was, {how}, what {who} computed. "
+        "No speedup and no coverage are given.",
         {"kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 

@@ -94,18 +94,21 @@ class BoundCall:
 
     # ---- own kernels
 
-    def contributes(self, candidate: Evaluate, seed: int, deadline: float) -> bool:
-        """Whether what a candidate's own kernels wrote makes its answer, which is this function's.
+    def contributes(self, candidate: Evaluate, seed: int, deadline: float, least: float = 0.0) -> bool:
+        """Whether what a candidate's own kernels wrote makes its answer, which is this function's, at the latest
+        without the candidate's own constants below ``least``.
 
         The answer depends on what launches wrote that do not only move numbers, and fewer of PyTorch's operators had
         made it without them than make it in the function itself: one that computes, and those that then do nothing to
         it, a ReLU of what is positive or a copy. Where all launches only move numbers, they have taken over one of
         these; PyTorch has made the answer once at least.
         """
-        asked, expected = self._traced(self.values, seed, deadline)
-        base, answer = self._traced(candidate, seed, deadline)
+        field = Field(seed)
+        asked, expected = self._traced(self.values, field, deadline)
+        field.least = least
+        base, answer = self._traced(candidate, field, deadline)
         own = {number for number, moves in enumerate(base.moves) if not moves}
-        changed, other = self._traced(candidate, seed, deadline, own) if own else (base, answer)
+        changed, other = self._traced(candidate, field, deadline, own) if own else (base, answer)
         apart = [mark for mark, now in zip(base.made, changed.made, strict=True) if mark == now]
         for want, got, now in zip(expected, answer, other, strict=True):
             if not all(isinstance(one, Exact) for one in (want, got, now)):
@@ -115,22 +118,27 @@ class BoundCall:
                 return True
         return False
 
-    def needed(self, candidate: Evaluate, places: Collection[int], count: int, seed: int, deadline: float) -> set[int]:
+    def needed(
+        self, candidate: Evaluate, places: Collection[int], count: int, seed: int, deadline: float, least: float = 0.0
+    ) -> set[int]:
         """Those of the last ``count`` launches, by place, that do more than move numbers and on which the answer
-        depends."""
-        base, answer = self._traced(candidate, seed, deadline)
+        depends, without the candidate's own constants below ``least``."""
+        field = Field(seed)
+        if least:  # the function's own constants stay
+            self._traced(self.values, field, deadline)
+            field.least = least
+        base, answer = self._traced(candidate, field, deadline)
         found, first = set(), len(base.moves) - count
         for place in places:
             if not base.moves[first + place]:
-                _, other = self._traced(candidate, seed, deadline, {first + place})
+                _, other = self._traced(candidate, field, deadline, {first + place})
                 if any(compare(x, y).unequal.any() for x, y in _floats(answer, other)):
                     found.add(place)
         return found
 
     def _traced(
-        self, program: Evaluate, seed: int, deadline: float, disturbed: Collection[int] = ()
+        self, program: Evaluate, field: Field, deadline: float, disturbed: Collection[int] = ()
     ) -> tuple[_Traced, list[Any]]:
-        field = Field(seed)
         machine = _Traced(field, self.sources(field), deadline, disturbed)
         return machine, program(machine)
 
