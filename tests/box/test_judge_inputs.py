@@ -248,3 +248,9 @@ def test_a_wrong_answer_that_passes_for_an_earlier_one_is_no_replay(gym):
 def test_what_is_no_tensor_is_refused_by_its_name(gym, returned, kind):
     verdict = graded(gym, "return x + 1.0", f"return {returned}")
     assert verdict.correctness.message == f"output 0: the reference returns a Tensor, the candidate a {kind}"
+
+
+def test_a_result_that_grows_is_still_the_kernels(gym):
+    grown = "out = axpy(x, x, torch.empty_like(x), 1.0); return out.resize_(2 * x.shape[0], x.shape[1])[:x.shape[0]]"
+    verdict = graded(gym, "return x + x", grown)
+    assert verdict.status == "correct" and "decoy_kernel" not in kinds(verdict)

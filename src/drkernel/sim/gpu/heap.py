@@ -260,7 +260,7 @@ class DeviceHeap:
                 held.spec = spec
                 require_inside(held)
             return
-        old, size = held.base, held.nbytes
+        old, size, number = held.base, held.nbytes, self.storage(held.base)
         moved = [held, *(one for one in self._held.values() if one is not held and one.base == old and size)]
         if size:
             self.memory.remove(old)
@@ -272,6 +272,8 @@ class DeviceHeap:
             one.spec = self._spec(one.tensor, one.spec.handle, base)
             self._retain(one, True)
             require_inside(one)
+        if size and held.nbytes:  # it is the storage that was written before
+            self._numbers[base] = number
 
     def _place(self, storage: torch.UntypedStorage) -> int:
         """The address of a storage; without data a new one where it is new, or has been resized (``out=``)."""
