@@ -47,8 +47,7 @@ STABLE = 1.05
 MORE = 1.1
 """times the work of own kernels that another number may ask for"""
 REPLACED_AT_LEAST = 0.02
-"""share of the reference's device time that PyTorch spends no longer where none is condemned for passing on results,
-nearly"""
+"""share of the reference's time that PyTorch spends no longer where none is condemned for nearly passing on results"""
 
 
 def timed_calls(calls: list[Checked]) -> list[Checked]:

@@ -173,8 +173,7 @@ class SimulatedSession(JobSession):
             self._specs.pop(handle, None)
 
     def record(self, *, inputs: bool = True) -> None:
-        """Record what the candidate does on the device from here on. ``inputs``: what calls are given is known by its
-        contents, which takes 1 ms a MB."""
+        """Record the candidate's commands from here on; with ``inputs`` the contents of arguments too (1 ms a MB)."""
         self._on_device(lambda: self._control.record(inputs=inputs))
 
     def tape(self) -> Tape:
