@@ -108,6 +108,18 @@ def test_a_small_part_of_an_answer_is_no_decoy(gym, name):
     assert verdict.speedup is not None and 0.0 < verdict.coverage < 1.0
 
 
+@pytest.mark.parametrize("name", ["tripled_before_a_fused_operator", "shifted_before_softmax"])
+def test_what_pytorch_answers_without_it_earns_nothing(gym, name):
+    verdict = grade(entry_named(name), gym.factory)
+    assert verdict.status == "correct" and verdict.speedup is None and verdict.coverage == 0.0
+    assert [finding.kind for finding in verdict.findings if finding.severity == "bug"] == ["copy_kernel"]
+
+
+def test_what_the_reference_does_in_vain_may_be_done(gym):
+    verdict = grade(entry_named("doubled_before_a_norm"), gym.factory)
+    assert verdict.status == "correct" and verdict.speedup is not None and verdict.coverage > 0.0
+
+
 @pytest.mark.parametrize(("exact", "coverage"), [(1, 1.0), (0, 0.5)])
 def test_a_launch_that_adds_little_is_needed(gym, exact, coverage):
     """Its factors come from a launch of an earlier call. The threshold alone takes it for idle."""

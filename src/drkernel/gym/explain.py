@@ -45,8 +45,8 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Let the returned tensors be what your kernels wrote, with no PyTorch operator computing the same beside them.",
     ),
     "copy_kernel": Explanation(
-        "what the own kernels write into the outputs was computed by PyTorch or by the host before: it is copied, "
-        "permuted, cast, or changed by less than rounding.",
+        "what the own kernels write was computed by PyTorch or by the host before: it is copied, permuted, cast, or "
+        "changed by what the answer does not follow.",
         "Move the computation itself into the kernel, not its last copy.",
     ),
     "one_mode_only": Explanation(

@@ -160,7 +160,8 @@ def _of_copies(
         # another operator of PyTorch's may have replaced the reference's: what is no copy to the bit condemns nobody
         condemns = exact or _replaced(theirs, record.profile) < REPLACED_AT_LEAST
         names = [one.name for one in launches]
-        return Contribution([show.copy_kernel(names, operators, exact, condemns)], credited=False)
+        how = "bit for bit" if exact else "but for less than the tolerance"
+        return Contribution([show.copy_kernel(names, operators, how, condemns)], credited=False)
     return Contribution()
 
 

@@ -36,7 +36,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.base import OpensSessions
 from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, Output, SessionError
 from drkernel.gym.session.simulated import SimulatedSession
-from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall
+from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall, Evaluate
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.wire.frames import Tape
@@ -90,7 +90,8 @@ class ExactCheck:
         """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
         self._request, self._side, self._checker, self._factory = request, side, checker, factory
         self._weights, self._timed = weights, _TimedCalls(side, checker, weights)
-        self._proved: RecordedCall | None = None
+        self._compared: RecordedCall | None = None
+        self._least = 0.0
         start = time.monotonic()
         self.exactness, self.findings = _open("nothing was recorded", start), list[Finding]()
         for at in filter(None, (_small(request, side), side)):
@@ -108,8 +109,8 @@ class ExactCheck:
                 self.exactness = _open(str(error), start)
                 continue
             self.exactness, self.findings = made
-            if self.exactness.outcome == "proved":
-                self._proved, self._least = call, ABSORBED if made[0].why else 0.0
+            self._compared, proved = call, self.exactness.outcome == "proved"
+            self._least = ABSORBED if proved and self.exactness.why else 0.0
             if self.exactness.outcome != "open":
                 return
         if names := tuple(left_out(side, checker)):
@@ -156,17 +157,26 @@ class ExactCheck:
 
     def contributes(self) -> bool:
         """Whether the own kernels make the answer, however small their part; False where that is not decided."""
-        call = self._proved
+        return self.exactness.outcome == "proved" and self._shown(BoundCall.contributes)
+
+    def in_vain(self) -> bool:
+        """Whether PyTorch makes the answer as it is, whatever the own kernels compute before; False where that is not
+        decided."""
+        return self._shown(BoundCall.in_vain)
+
+    def _shown(self, question: Callable[[BoundCall, Evaluate, int, float, float], bool]) -> bool:
+        call = self._compared
         with _condemning_nobody():
-            return call is not None and call.bound.contributes(
-                call.answered, self._side.seeds("field"), time.thread_time() + SECONDS, self._least
+            deadline = time.thread_time() + SECONDS
+            return call is not None and question(
+                call.bound, call.answered, self._side.seeds("field"), deadline, self._least
             )
         return False
 
     def needed(self, idle: Mapping[int, str], launches: Sequence[LaunchRecord]) -> set[int]:
         """Those of a call's ``idle`` launches on which the answer depends all the same, by their places in it."""
-        call, names = self._proved, [one.name for one in launches]
-        if call is None or call.kernels != names:
+        call, names = self._compared, [one.name for one in launches]
+        if self.exactness.outcome != "proved" or call is None or call.kernels != names:
             return set()
         seed, deadline = self._side.seeds("field"), time.thread_time() + SECONDS
         with _condemning_nobody():

@@ -167,14 +167,13 @@ def constant_answer(weights_count: bool) -> Finding:
     )
 
 
-def copy_kernel(kernels: Iterable[str], operators: dict[str, int], exact: bool, condemns: bool) -> Finding:
-    """Kernels only copied what PyTorch had computed, ``exact`` to the bit or nearly; without credit."""
-    names, how = sorted(set(kernels)), "bit for bit" if exact else "but for less than the tolerance"
-    who = f"PyTorch ({_shown(operators)})" if operators else "the host"
+def copy_kernel(kernels: Iterable[str], operators: dict[str, int], how: str, condemns: bool) -> Finding:
+    """Kernels only copied what they were given; ``how`` nearly; without credit."""
+    names, who = sorted(set(kernels)), f"PyTorch ({_shown(operators)})" if operators else "the host"
     return (_hack if condemns else _bug)(
         "copy_kernel",
-        f"The candidate's kernels ({', '.join(names)}) only copied: what they wrote was, {how}, what {who} computed. "
-        "No speedup and no coverage are given.",
+        f"The candidate's kernels ({', '.join(names)}) only copied: what they wrote was, {how}, what they were given, "
+        f"and {who} computed the answer. No speedup and no coverage are given.",
         {"kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 

@@ -25,6 +25,8 @@ Evaluate = Callable[[ExactMachine], list[Any]]
 """Runs a program on a machine; returns its outputs, floats as :class:`Exact`."""
 MOST_ARGUMENTS = 16
 """inputs and weights that are tried one by one"""
+MOST_HANDED_ON = 4
+"""arguments of a launch that are tried in place of what it writes"""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,25 @@ class BoundCall:
                 return True
         return False
 
+    def in_vain(self, candidate: Evaluate, seed: int, deadline: float, least: float = 0.0) -> bool:
+        """Whether a candidate's answer is the same if its own launches hand on one of their arguments in place of what
+        they compute, which is nothing that the function computes, and as many of PyTorch's operators have then made it
+        as in the function itself."""
+        field = Field(seed)
+        asked, expected = self._traced(self.values, field, deadline)
+        field.least = least
+        base, answer = self._traced(candidate, field, deadline)
+        if {*base.computed} & {*asked.made}:
+            return False
+        for choice in range(MOST_HANDED_ON):
+            idle, other = self._traced(candidate, field, deadline, handed_on=choice)
+            same = all(bool(np.all(compare(x, y).equal)) for x, y in _floats(answer, other))
+            pairs = _floats(expected, answer)
+            made = all(max(1, _echoes(asked.made, want)) <= _echoes(idle.made, got) for want, got in pairs)
+            if same and pairs and made:
+                return True
+        return False
+
     def needed(
         self, candidate: Evaluate, places: Collection[int], count: int, seed: int, deadline: float, least: float = 0.0
     ) -> set[int]:
@@ -137,9 +158,14 @@ class BoundCall:
         return found
 
     def _traced(
-        self, program: Evaluate, field: Field, deadline: float, disturbed: Collection[int] = ()
+        self,
+        program: Evaluate,
+        field: Field,
+        deadline: float,
+        disturbed: Collection[int] = (),
+        handed_on: int | None = None,
     ) -> tuple[_Traced, list[Any]]:
-        machine = _Traced(field, self.sources(field), deadline, disturbed)
+        machine = _Traced(field, self.sources(field), deadline, disturbed, handed_on)
         return machine, program(machine)
 
 
@@ -148,12 +174,18 @@ _Mark = tuple[int, int | None, int | None]
 
 
 class _Traced(ExactMachine):
-    """A machine that notes what operators made and which launches only move numbers, and disturbs what some write."""
+    """A machine that notes what operators made and which launches only move numbers, and disturbs what some write, or
+    puts an argument in its place, the ``handed_on``-th that fits or the last."""
 
-    def __init__(self, field: Field, sources: Sources, deadline: float, disturbed: Collection[int]):
+    def __init__(
+        self, field: Field, sources: Sources, deadline: float, disturbed: Collection[int], handed_on: int | None
+    ):
         super().__init__(field, sources, deadline)
+        self._handed_on = handed_on
         self.made: list[_Mark] = []
         self.moves: list[bool] = []
+        self.computed: list[_Mark] = []
+        """what launches wrote that do more than move numbers"""
         self._disturbed = disturbed
         self._filled: set[int] = set()
         """storages of which every element is a number of the program's"""
@@ -171,7 +203,8 @@ class _Traced(ExactMachine):
 
     def launch(self, ttir: str, grid: tuple[int, int, int], args: Sequence[TensorForm | int | float]) -> None:
         forms = [leaf for leaf in args if isinstance(leaf, TensorForm) and leaf.elem in FLOAT_BITS and self.knows(leaf)]
-        before, number = [_keys(self.read(form)) for form in forms], len(self.moves)
+        given = [self.read(form) for form in forms]
+        before, number = [_keys(value) for value in given], len(self.moves)
         self.memory.written.clear()
         self.memory.noise = f"launch {number}" if number in self._disturbed else None
         try:
@@ -184,6 +217,22 @@ class _Traced(ExactMachine):
                 keys[:] = _NONE
         self._filled -= written
         self.moves.append(_only_moves(before, [_keys(self.read(form)) for form in forms]))
+        if not self.moves[-1]:
+            self.computed += [_mark(self.read(form)) for form in forms if form.base in written]
+        if self._handed_on is not None:
+            self._hand_on(forms, given, self._handed_on)
+
+    def _hand_on(self, forms: Sequence[TensorForm], given: Sequence[Any], choice: int) -> None:
+        written = {*self.memory.written}
+        for to in forms:
+            fitting = [
+                value for form, value in zip(forms, given, strict=True)
+                if to.base in written and (form == to or form.base not in written)
+                and (form.elem, np.prod(form.shape)) == (to.elem, np.prod(to.shape))
+            ]  # fmt: skip
+            if fitting:
+                value = fitting[min(choice, len(fitting) - 1)]
+                self.write(to, value.map(lambda part, shape=to.shape: part.reshape(shape)))
 
 
 def _mark(value: Any) -> _Mark:
