@@ -108,7 +108,10 @@ def test_a_small_part_of_an_answer_is_no_decoy(gym, name):
     assert verdict.speedup is not None and 0.0 < verdict.coverage < 1.0
 
 
-@pytest.mark.parametrize("name", ["tripled_before_a_fused_operator", "shifted_before_softmax"])
+VAIN = "tripled_before_a_fused_operator", "tripled_beside_a_step_asked_for", "shifted_before_softmax"
+
+
+@pytest.mark.parametrize("name", VAIN)
 def test_what_pytorch_answers_without_it_earns_nothing(gym, name):
     verdict = grade(entry_named(name), gym.factory)
     assert verdict.status == "correct" and verdict.speedup is None and verdict.coverage == 0.0

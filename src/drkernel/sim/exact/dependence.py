@@ -122,16 +122,15 @@ class BoundCall:
 
     def in_vain(self, candidate: Evaluate, seed: int, deadline: float, least: float = 0.0) -> bool:
         """Whether a candidate's answer is the same if its own launches hand on one of their arguments in place of what
-        they compute, which is nothing that the function computes, and as many of PyTorch's operators have then made it
-        as in the function itself."""
+        they compute, and as many of PyTorch's operators have then made it as in the function itself. What the function
+        computes, too, is disturbed instead: the answer must not depend on it."""
         field = Field(seed)
         asked, expected = self._traced(self.values, field, deadline)
         field.least = least
-        base, answer = self._traced(candidate, field, deadline)
-        if {*base.computed} & {*asked.made}:
-            return False
+        _, answer = self._traced(candidate, field, deadline)
+        asked_for = {mark for mark in asked.made if None not in mark}
         for choice in range(MOST_HANDED_ON):
-            idle, other = self._traced(candidate, field, deadline, handed_on=choice)
+            idle, other = self._traced(candidate, field, deadline, handed_on=(choice, asked_for))
             same = all(bool(np.all(compare(x, y).equal)) for x, y in _floats(answer, other))
             pairs = _floats(expected, answer)
             made = all(max(1, _echoes(asked.made, want)) <= _echoes(idle.made, got) for want, got in pairs)
@@ -163,7 +162,7 @@ class BoundCall:
         field: Field,
         deadline: float,
         disturbed: Collection[int] = (),
-        handed_on: int | None = None,
+        handed_on: tuple[int, Collection[_Mark]] | None = None,
     ) -> tuple[_Traced, list[Any]]:
         machine = _Traced(field, self.sources(field), deadline, disturbed, handed_on)
         return machine, program(machine)
@@ -175,17 +174,20 @@ _Mark = tuple[int, int | None, int | None]
 
 class _Traced(ExactMachine):
     """A machine that notes what operators made and which launches only move numbers, and disturbs what some write, or
-    puts an argument in its place, the ``handed_on``-th that fits or the last."""
+    puts an argument in its place (``handed_on``: ``choice`` and ``asked_for`` of :meth:`_hand_on`)."""
 
     def __init__(
-        self, field: Field, sources: Sources, deadline: float, disturbed: Collection[int], handed_on: int | None
+        self,
+        field: Field,
+        sources: Sources,
+        deadline: float,
+        disturbed: Collection[int],
+        handed_on: tuple[int, Collection[_Mark]] | None,
     ):
         super().__init__(field, sources, deadline)
         self._handed_on = handed_on
         self.made: list[_Mark] = []
         self.moves: list[bool] = []
-        self.computed: list[_Mark] = []
-        """what launches wrote that do more than move numbers"""
         self._disturbed = disturbed
         self._filled: set[int] = set()
         """storages of which every element is a number of the program's"""
@@ -217,20 +219,27 @@ class _Traced(ExactMachine):
                 keys[:] = _NONE
         self._filled -= written
         self.moves.append(_only_moves(before, [_keys(self.read(form)) for form in forms]))
-        if not self.moves[-1]:
-            self.computed += [_mark(self.read(form)) for form in forms if form.base in written]
         if self._handed_on is not None:
-            self._hand_on(forms, given, self._handed_on)
+            self._hand_on(forms, given, *self._handed_on)
 
-    def _hand_on(self, forms: Sequence[TensorForm], given: Sequence[Any], choice: int) -> None:
-        written = {*self.memory.written}
-        for to in forms:
+    def _hand_on(
+        self, forms: Sequence[TensorForm], given: Sequence[Any], choice: int, asked_for: Collection[_Mark]
+    ) -> None:
+        """Put an argument in place of each tensor that a launch wrote, the ``choice``-th that fits or the last. Disturb
+        what is ``asked_for`` and was not there before."""
+        written, there = {*self.memory.written}, {*map(_mark, given)}
+        for to in (form for form in forms if form.base in written):
+            now = self.read(to)
             fitting = [
                 value for form, value in zip(forms, given, strict=True)
-                if to.base in written and (form == to or form.base not in written)
+                if (form == to or form.base not in written)
                 and (form.elem, np.prod(form.shape)) == (to.elem, np.prod(to.shape))
             ]  # fmt: skip
-            if fitting:
+            if _mark(now) in {*asked_for} - there:
+                self.memory.noise = "asked for"
+                self.write(to, now)
+                self.memory.noise = None
+            elif fitting:
                 value = fitting[min(choice, len(fitting) - 1)]
                 self.write(to, value.map(lambda part, shape=to.shape: part.reshape(shape)))
 
