@@ -136,6 +136,8 @@ class BoundCall:
             made = all(max(1, _echoes(asked.made, want)) <= _echoes(idle.made, got) for want, got in pairs)
             if same and pairs and made:
                 return True
+            if choice + 1 >= idle.choices:
+                break
         return False
 
     def needed(
@@ -186,6 +188,8 @@ class _Traced(ExactMachine):
     ):
         super().__init__(field, sources, deadline)
         self._handed_on = handed_on
+        self.choices = 0
+        """most arguments that fit in a place"""
         self.made: list[_Mark] = []
         self.moves: list[bool] = []
         self._disturbed = disturbed
@@ -235,6 +239,7 @@ class _Traced(ExactMachine):
                 if (form == to or form.base not in written)
                 and (form.elem, np.prod(form.shape)) == (to.elem, np.prod(to.shape))
             ]  # fmt: skip
+            self.choices = max(self.choices, len(fitting))
             if _mark(now) in {*asked_for} - there:
                 self.memory.noise = "asked for"
                 self.write(to, now)
