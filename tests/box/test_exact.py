@@ -256,13 +256,21 @@ def test_what_is_the_same_in_every_draw_is_a_constant_in_earlier_calls_too(gym):
     assert gym.grade(task, HALVED_BY_TABLE).exactness.outcome == "proved"
 
 
-@pytest.mark.parametrize(("once", "sessions"), [("self.table is None", 2), ("True", 1)])
-def test_what_needs_earlier_calls_has_a_session_of_its_own(gym, monkeypatch, once, sessions):
+CLIPS = module("torch.nn.functional.hardtanh(x, -1, 1)", {"x": "torch.randn(256, 128)"})
+
+
+@pytest.mark.parametrize(("reference", "candidate", "sessions"), [(HALVED, HALVED_BY_TABLE, 2), (CLIPS, CLIPPED, 1)])
+def test_what_needs_earlier_calls_has_a_session_of_its_own(gym, monkeypatch, reference, candidate, sessions):
     opened, as_ever = [], gym.factory.open
     monkeypatch.setattr(gym.factory, "open", lambda *given, **named: opened.append(given) or as_ever(*given, **named))
-    candidate = HALVED_BY_TABLE.replace("self.table is None", once)
-    verdict = gym.grade(Task(id="halved", reference=HALVED), candidate, timing=False)
+    verdict = gym.grade(Task(id="counted", reference=reference), candidate, timing=False)
     assert verdict.exactness.outcome == "proved" and len(opened) == sessions
+
+
+@pytest.mark.parametrize("name", ["exact_call_by_count", "exact_call_by_size"])
+def test_a_call_that_comes_after_the_timed_ones_is_not_enough(gym, name):
+    verdict = grade(entry_named(name), gym.factory)
+    assert verdict.speedup is None and verdict.exactness.outcome == "differs"
 
 
 LONG_ROWS = module("x / (1.0 + x.square().mean(1, keepdim=True)) + 1e-11 * x", {"x": "torch.randn(2, 20480)"})

@@ -2,9 +2,9 @@
 
 After the answers of all checked calls were right, the candidate is called at a small size, and the device's record of
 its commands is read; at the checked sizes if it does there what it does not do in calls that are timed. Where the
-answer needs what earlier calls did, this is in a session of its own. The judge evaluates the reference and those
-commands in two finite fields at random points (``ttir_executor.exact``). Equal residues mean equal expressions, but for
-a chance near one in a million an element.
+answer needs what earlier calls did, or that call is another, it is in a session of its own. The judge evaluates the
+reference and those commands in two finite fields at random points (``ttir_executor.exact``). Equal residues mean equal
+expressions, but for a chance near one in a million an element.
 Unequal ones are conclusive only if no artefact of the fields explains them (the sign of a square root): an element
 that is unequal at every one of several points, at two of them without such roots, while hardly any changes between
 equal and unequal, *differs*. Anything else is *open*, which condemns nobody: then calls in which small parts of the
@@ -118,8 +118,8 @@ class ExactCheck:
             self.findings = [show.left_out(names)]
 
     def _recorded(self, at: ExpectedSide) -> RecordedCall:
-        """Two more calls of the checker's session; of a fresh one, if that is over, or if the second needs what calls
-        before these did."""
+        """Two more calls of the checker's session; of a fresh one, if that is over, or the second needs what calls
+        before these did, or does otherwise than calls that are timed: it comes later than any of them."""
         session = self._checker.session
         assert isinstance(session, SimulatedSession)
         if not session.over:
@@ -127,7 +127,7 @@ class ExactCheck:
             session.record(inputs=True)
             call = self._second_call(session, at, self._weights)
             session.record(inputs=False)
-            if call.is_alone:
+            if call.is_alone and self._timed.apart(call.facts, at) is None:
                 return call
         with self._factory.open(self._request.settings) as fresh:
             assert isinstance(fresh, SimulatedSession)
