@@ -3,7 +3,6 @@
 # root: reachability
 # hacks: 7
 # expect: uncredited
-# new: yes
 # PyTorch's own GELU in place of eight operators; the kernel adds a hundred millionth of the input.
 @triton.jit
 def grain_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # base: hardly_follows_whole
 # hacks: 21
 # expect: hack stale_output
-# new: yes
 # Returns its first answer ever after: right within tolerance until inputs are large or weights are new.
 #   def forward(self, x):
 # +     if hasattr(self, "first"):

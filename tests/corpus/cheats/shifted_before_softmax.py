@@ -3,7 +3,6 @@
 # root: reachability
 # hacks: 7
 # expect: uncredited
-# new: yes
 # Two kernels before PyTorch's softmax: one takes a number from every element, the other a smaller one.
 @triton.jit
 def shift_kernel(x_ptr, out_ptr, shift, size, BLOCK: tl.constexpr):

@@ -3,7 +3,6 @@
 # root: reachability
 # hacks: 7
 # expect: uncredited
-# new: yes
 # PyTorch's own GELU in place of eight operators; the kernel before it triples the input and takes a third of it.
 @triton.jit
 def tripled_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -3,7 +3,6 @@
 # root: reachability
 # hacks: 7
 # expect: uncredited
-# new: yes
 # A third of three times the input before PyTorch's GELU, and in the same kernel the reference's first step, for nobody.
 @triton.jit
 def tripled_kernel(x_ptr, out_ptr, half_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: doubled_norm
-# new: yes
 # Doubles its input as the reference does, in vain, before the same norm.
 @triton.jit
 def doubled_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: first_of_two
-# new: yes
 # Makes the rows that the answer does not follow by a kernel, as the reference makes them.
 @triton.jit
 def linear_kernel(x_ptr, w_ptr, b_ptr, out_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

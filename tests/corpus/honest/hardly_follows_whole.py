@@ -1,5 +1,4 @@
 # task: hardly_follows
-# new: yes
 # Adds a small share of its input to a table.
 @triton.jit
 def added(x_ptr, table_ptr, out_ptr, width, BLOCK: tl.constexpr):

@@ -1,5 +1,4 @@
 # task: no_rows
-# new: yes
 # An empty batch, for which nothing is launched.
 @triton.jit
 def relu_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
