@@ -39,7 +39,7 @@ Spec = Annotated[str, typer.Argument(metavar="[SPEC]", help=SPEC_HELP)]
 Level = Annotated[int | None, typer.Option(help="only this level")]
 Tag = Annotated[str | None, typer.Option(help="only tasks with this tag")]
 Match = Annotated[str | None, typer.Option(help="only tasks whose id contains this text")]
-As = Annotated[str | None, typer.Option("--precision", help="declared precision of foreign tasks [default: fp32]")]
+As = Annotated[str | None, typer.Option("--precision", help=f"of foreign tasks: {terms.PRECISIONS} [default: fp32]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 

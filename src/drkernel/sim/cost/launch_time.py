@@ -279,7 +279,8 @@ def _traffic(
     l2: L2State,
 ) -> _Traffic:
     """Return the bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
-    asked, stored = stats.load_sectors * SECTOR_BYTES, stats.store_sectors * SECTOR_BYTES
+    asked = stats.load_sectors * SECTOR_BYTES
+    stored = stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
     asked_of = by_storage(stats, profile)
     from_l2, own_again = past_l1(stats, profile, asked_of, min(shape.most, shape.busiest), shape.on_sm, spec)

@@ -130,13 +130,13 @@ class BoundCall:
         _, answer = self._traced(candidate, field, deadline)
         asked_for = {mark for mark in asked.made if None not in mark}
         for choice in range(MOST_HANDED_ON):
-            idle, other = self._traced(candidate, field, deadline, handed_on=(choice, asked_for))
+            tried, other = self._traced(candidate, field, deadline, idle=_Idle(choice, asked_for))
             same = all(bool(np.all(compare(x, y).equal)) for x, y in _floats(answer, other))
             pairs = _floats(expected, answer)
-            made = all(max(1, _echoes(asked.made, want)) <= _echoes(idle.made, got) for want, got in pairs)
+            made = all(max(1, _echoes(asked.made, want)) <= _echoes(tried.made, got) for want, got in pairs)
             if same and pairs and made:
                 return True
-            if choice + 1 >= idle.choices:
+            if choice + 1 >= tried.choices:
                 break
         return False
 
@@ -164,9 +164,9 @@ class BoundCall:
         field: Field,
         deadline: float,
         disturbed: Collection[int] = (),
-        handed_on: tuple[int, Collection[_Mark]] | None = None,
+        idle: _Idle | None = None,
     ) -> tuple[_Traced, list[Any]]:
-        machine = _Traced(field, self.sources(field), deadline, disturbed, handed_on)
+        machine = _Traced(field, self.sources(field), deadline, disturbed, idle)
         return machine, program(machine)
 
 
@@ -174,20 +174,23 @@ _Mark = tuple[int, int | None, int | None]
 """of a tensor: elements, and their fingerprints in the two fields"""
 
 
+@dataclass(frozen=True)
+class _Idle:
+    """How launches hand on arguments in place of what they compute."""
+
+    choice: int
+    """which of those that fit, or the last"""
+    asked_for: set[_Mark]
+    """what is disturbed instead, unless an argument held it"""
+
+
 class _Traced(ExactMachine):
     """A machine that notes what operators made and which launches only move numbers, and disturbs what some write, or
-    puts an argument in its place (``handed_on``: ``choice`` and ``asked_for`` of :meth:`_hand_on`)."""
+    hands on arguments in its place."""
 
-    def __init__(
-        self,
-        field: Field,
-        sources: Sources,
-        deadline: float,
-        disturbed: Collection[int],
-        handed_on: tuple[int, Collection[_Mark]] | None,
-    ):
+    def __init__(self, field: Field, sources: Sources, deadline: float, disturbed: Collection[int], idle: _Idle | None):
         super().__init__(field, sources, deadline)
-        self._handed_on = handed_on
+        self._idle = idle
         self.choices = 0
         """most arguments that fit in a place"""
         self.made: list[_Mark] = []
@@ -223,15 +226,11 @@ class _Traced(ExactMachine):
                 keys[:] = _NONE
         self._filled -= written
         self.moves.append(_only_moves(before, [_keys(self.read(form)) for form in forms]))
-        if self._handed_on is not None:
-            self._hand_on(forms, given, *self._handed_on)
+        if self._idle is not None:
+            self._hand_on(forms, given, self._idle)
 
-    def _hand_on(
-        self, forms: Sequence[TensorForm], given: Sequence[Any], choice: int, asked_for: Collection[_Mark]
-    ) -> None:
-        """Put an argument in place of each tensor that a launch wrote, the ``choice``-th that fits or the last. Disturb
-        what is ``asked_for`` and was not there before."""
-        written, there = {*self.memory.written}, {*map(_mark, given)}
+    def _hand_on(self, forms: Sequence[TensorForm], given: Sequence[Any], idle: _Idle) -> None:
+        written, asked_for = {*self.memory.written}, idle.asked_for - {*map(_mark, given)}
         for to in (form for form in forms if form.base in written):
             now = self.read(to)
             fitting = [
@@ -240,12 +239,12 @@ class _Traced(ExactMachine):
                 and (form.elem, np.prod(form.shape)) == (to.elem, np.prod(to.shape))
             ]  # fmt: skip
             self.choices = max(self.choices, len(fitting))
-            if _mark(now) in {*asked_for} - there:
+            if _mark(now) in asked_for:
                 self.memory.noise = "asked for"
                 self.write(to, now)
                 self.memory.noise = None
             elif fitting:
-                value = fitting[min(choice, len(fitting) - 1)]
+                value = fitting[min(idle.choice, len(fitting) - 1)]
                 self.write(to, value.map(lambda part, shape=to.shape: part.reshape(shape)))
 
 
