@@ -151,14 +151,17 @@ RISE = 1.5
 
 
 def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Return the sum of ramps from -1 to 1 along every axis of 8 or more, rising or falling by slice."""
+    """Return the sum of ramps from -1 to 1 along every axis of 8 or more: half of the slices rise, half fall, and one
+    that is alone does both."""
     ramps = torch.zeros(shape, dtype=torch.float64)
     for axis, length in enumerate(shape):
         if length >= 8:
             across = [1 if other == axis else size for other, size in enumerate(shape)]
-            signs = 2.0 * torch.randint(0, 2, across, generator=generator) - 1.0
+            ramp = torch.linspace(-1, 1, length, dtype=torch.float64)
+            signs = 1.0 - 2.0 * (torch.randperm(math.prod(across), generator=generator) % 2)
+            ramp = ramp if len(signs) > 1 else 1 - 2 * ramp.abs()
             along = [length if other == axis else 1 for other in range(len(shape))]
-            ramps += signs * torch.linspace(-1, 1, length, dtype=torch.float64).reshape(along)
+            ramps += signs.reshape(across) * ramp.reshape(along)
     return ramps
 
 

@@ -145,6 +145,17 @@ def test_a_softmax_must_know_the_maximum_of_the_whole_row(draw, seed):
     assert not any(compare([answer], call.oracle, instance.rule).passed_calls for answer in wrong)
 
 
+@pytest.mark.parametrize("shape", [(1, 4096), (2, 4096), (4, 4096), (3, 4096, 4)])
+def test_the_first_block_and_the_last_are_each_too_low_in_some_row_however_few_there_are(shape):
+    """Four rows that all fell let a softmax through that knew the maximum of the first block alone, once in 16."""
+    for seed in range(40):
+        drawn = torch.randn(shape, generator=generator(seed))
+        large = vary(drawn, "large", 1.0, generator(1000 + seed))
+        highest = large.amax(1)
+        for block in (large[:, :128], large[:, -128:]):
+            assert (highest - block.amax(1)).max() > 88, f"seed {seed}: exp would overflow in no row"
+
+
 def test_a_triangle_stays_one_even_where_any_value_is_taken():
     generator = torch.Generator().manual_seed(0)
     for share in (64, 8):
