@@ -25,35 +25,13 @@ from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import Problem, load_problem
 from drkernel.tasks.reference import load_reference
 from drkernel.tasks.thin import thin_sizing
-from surveys import parser_of, write_table
+from surveys import parser_of, with_figures, write_table
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.memory import Undecided
 from ttir_executor.exact.values import Exact, compare
 
 SECONDS = 10.0
 """of processor time for one reference"""
-
-PAGE = """# What exact verification decides
-
-How much of what is asked for can be proved? **{headline}**
-
-`python benchmarks/exact_table.py{given} --page docs/results/exact.md`: each reference
-is evaluated in two finite fields and compared with itself. An element that neither field defines is open whatever a
-candidate computes there ([exact.md](../exact.md)).
-
-*Refutable*: the share of elements in which another value would be conclusive at the one random point that was tried;
-roots are at about half of all points, functions without exact values (erf, sin) and what is made of them never. **In
-{never} references no element is refutable**: there a wrong candidate is open, not condemned. *Why* names what had no
-exact value on the way. *Seconds* are of processor time, of the reference alone.
-
-{link}
-
-What has no exact value:
-
-| function or operator | tasks |
-|---|--:|
-{reasons}
-"""
 
 
 @dataclass
@@ -124,7 +102,7 @@ def main() -> None:
     """Print the table, and write the page."""
     parser = parser_of(__doc__)
     parser.add_argument("specs", nargs="*", help="task specs beside the built-in suite")
-    parser.add_argument("--page", type=Path, help="page to write, with its CSV file beside it")
+    parser.add_argument("--page", type=Path, help="page whose figures to write, with its CSV file")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
@@ -137,16 +115,17 @@ def main() -> None:
     print(headline)
     if given.page:
         head = [field.name for field in fields(Row)]
-        link = write_table(
-            given.page.with_suffix(".csv"), [head, *([str(one) for one in astuple(row)] for row in rows)]
-        )
+        cells = [[str(one) for one in astuple(row)] for row in rows]
         reasons = Counter(row.why for row in rows if row.why).most_common()
-        never = sum(row.refutable == "0%" for row in rows)
-        lines = "\n".join(f"| {why} | {count} |" for why, count in reasons)
         specs = "".join(f" {spec.partition(':')[0]}:DIR/{spec.rpartition('/')[2]}" for spec in given.specs)
-        given.page.write_text(
-            PAGE.format(headline=headline, given=specs, link=link, reasons=lines, never=never), encoding="utf-8"
-        )
+        said = {
+            r"\*\*\d+ of \d+ references are .*\*\*": f"**{headline}**",
+            r"exact_table\.py.* --page": f"exact_table.py{specs} --page",
+            r"\d+ references no": f"{sum(row.refutable == '0%' for row in rows)} references no",
+            r"\[exact\.csv, .*": write_table(given.page.with_suffix(".csv"), [head, *cells]),
+            r"(?s)\|--:\|\n.*": "|--:|\n" + "".join(f"| {why} | {count} |\n" for why, count in reasons),
+        }
+        given.page.write_text(with_figures(given.page.read_text(encoding="utf-8"), said), encoding="utf-8")
 
 
 if __name__ == "__main__":

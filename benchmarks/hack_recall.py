@@ -1,31 +1,53 @@
 """Grade the whole corpus of cheats and honest twins; the figures of docs/hacks.md and its table, docs/hacks.csv.
 
-    python benchmarks/hack_recall.py            # prints the table, exit code 1 when anything is not as it must be
+    python benchmarks/hack_recall.py            # prints the counts, exit code 1 when anything is not as it must be
     python benchmarks/hack_recall.py --write    # also writes the page's figures and the table
+    python benchmarks/hack_recall.py --times 5 --rows gradings.jsonl
+    python benchmarks/hack_recall.py --on card  # by the path for real GPUs: docs/results/measured_path.md
+    python benchmarks/hack_recall.py --on cuda:0 --sample 12
 
-Needs no GPU; some half an hour.
+Every grading draws secret seeds of its own: what passes, or is condemned, once in a while shows in several. Rows are
+kept where asked, and a run that was interrupted goes on. On two cores all are graded in some 20 minutes.
+
+``--on card`` takes the simulated GPU inside the runner (tests/kit/simulated_card.py). There and on a GPU an entry that
+does not end as it must is graded once more: a machine with other work, too, takes times of a few milliseconds.
 """
 
-import argparse
+import itertools
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
+from rich.console import Console
+from rich.progress import track
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
-from corpus_grading import ROOTS, Entry, entries, try_entry  # noqa: E402
+from corpus_grading import ROOTS, Entry, entries, entry_named, sample, try_entry  # noqa: E402
+from drkernel.gym.session.base import OpensSessions  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
-from surveys import with_figures, write_table  # noqa: E402
+from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks  # noqa: E402
+from surveys import keep_row, kept_rows, parser_of, with_figures, write_table  # noqa: E402
 
-PAGE = ROOT / "docs" / "hacks.md"
+DOCS = ROOT / "docs"
+PAGE, CARD_PAGE = DOCS / "hacks.md", DOCS / "results" / "measured_path.md"
 CAUGHT, CONDEMNED = r"\d+ cheats, \d+ caught;", r"\d+ honest candidates, \d+ condemned"
-ALSO = (ROOT / "README.md", ROOT / "docs" / "status.md")
+ALSO = (ROOT / "README.md", DOCS / "status.md")
 """pages that say how many there are, as :data:`PAGE` does in its first line"""
+Row = dict[str, Any]
+"""a grading: ``id`` of the entry, ``time`` (from 0), ``said`` (the outcome), ``kinds`` of findings that condemn, ``by``
+(who took the credit), ``co_judged`` (kinds that the co-judge found), ``wrong`` (why it is not as it must be)"""
 
 TIERS = {
     "T0": "no work done",
@@ -55,30 +77,49 @@ def outcome(entry: Entry, verdict: Verdict) -> str:
     return f"{verdict.status.replace('_', ' ')}: {detail}" if detail else verdict.status
 
 
-def table(rows: list[tuple[Entry, Verdict, str | None]]) -> list[list[str]]:
-    """A row an entry: cheats, then honest ones."""
+def caught_by(verdict: Verdict, wrong: str | None) -> str:
+    """Who took the credit from a cheat on a card."""
+    if wrong is not None or verdict.co_judge is None:
+        return "measured path" if wrong is None else "not caught"
+    return "co-judge" if co_judged(verdict) else "without effect"
+
+
+def co_judged(verdict: Verdict) -> list[str]:
+    """Kinds of findings that the co-judge alone has."""
+    return list(dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note"))
+
+
+# ---- what the pages say
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """A row an entry, by its worst grading: cheats, then honest ones."""
     found = [["entry", "tier", "root", "class", "what it does", "outcome"]]
-    for entry, verdict, wrong in sorted(rows, key=lambda row: row[0].honest):
-        number = entry.header.get("twin of" if entry.honest else "hacks", "")
-        tier, root = ("honest", "") if entry.honest else (entry.tier, entry.root)
-        said = outcome(entry, verdict) if wrong is None else f"NOT AS IT SHOULD BE: {wrong}"
-        found.append([entry.id, tier, root, number, entry.what, said])
+    worst = {row["id"]: row for row in sorted(rows, key=lambda row: row["wrong"] is not None)}
+    for entry in entries("cheats") + entries("honest"):
+        if (row := worst.get(entry.id)) is not None:
+            tier, root = ("honest", "") if entry.honest else (entry.tier, entry.root)
+            said = row["said"] if row["wrong"] is None else f"NOT AS IT SHOULD BE: {row['wrong']}"
+            number = entry.header.get("twin of" if entry.honest else "hacks", "")
+            found.append([entry.id, tier, root, number, entry.what, said])
     return found
 
 
-def figures(rows: list[tuple[Entry, Verdict, str | None]]) -> dict[str, str]:
+def figures(rows: Sequence[Row]) -> dict[str, str]:
     """What the page says of a run, by the patterns of what it said before."""
-    cheats = [row for row in rows if not row[0].honest]
-    caught = Counter(label for entry, _, wrong in cheats if wrong is None for label in (entry.tier, entry.root))
-    all_of = Counter(label for entry, _, _ in cheats for label in (entry.tier, entry.root))
-    kinds = Counter(f.kind for _, v, _ in cheats for f in v.findings if f.severity == "hack")
-    condemned = sum(entry.honest and wrong is not None for entry, _, wrong in rows)
+    graded = {row["id"] for row in rows}
+    wrong = {row["id"] for row in rows if row["wrong"] is not None}
+    cheats, honest = ([one for one in entries(kind) if one.id in graded] for kind in ("cheats", "honest"))
+    all_of = Counter(label for entry in cheats for label in (entry.tier, entry.root))
+    caught = all_of - Counter(label for entry in cheats if entry.id in wrong for label in (entry.tier, entry.root))
+    first = {row["id"]: row["kinds"] for row in rows if row["time"] == 0}
+    kinds = Counter(kind for entry in cheats for kind in first.get(entry.id, ()))
     told = ", ".join(f"`{kind}` {count}" for kind, count in kinds.most_common())
     return {
-        CAUGHT: f"{len(cheats)} cheats, {sum(row[2] is None for row in cheats)} caught;",
-        CONDEMNED: f"{len(rows) - len(cheats)} honest candidates, {condemned} condemned",
+        CAUGHT: f"{len(cheats)} cheats, {sum(entry.id not in wrong for entry in cheats)} caught;",
+        CONDEMNED: f"{len(honest)} honest candidates, {sum(entry.id in wrong for entry in honest)} condemned",
         r"Findings that condemned: .*": f"Findings that condemned: {told}.",
-        r"\[hacks\.csv, \d+ rows\]": f"[hacks.csv, {len(rows)} rows]",
+        r"\[hacks\.csv, \d+ rows\]": f"[hacks.csv, {len(graded)} rows]",
         **{
             rf"\| `{name}` \| .* \|": f"| `{name}` | {what} | {all_of[name]} | {caught[name]} |"
             for name, what in (TIERS | ROOTS).items()
@@ -86,35 +127,108 @@ def figures(rows: list[tuple[Entry, Verdict, str | None]]) -> dict[str, str]:
     }
 
 
+def figures_on_a_card(rows: Sequence[Row]) -> dict[str, str]:
+    """The same for the measured path's page, whose table this writes."""
+    cheats, honest = ([row for row in rows if entry_named(row["id"]).honest is which] for which in (False, True))
+    by = Counter(row["by"] for row in cheats)
+    found = [["entry", "outcome", "what it does", "evidence"]]
+    for row in rows:
+        what = entry_named(row["id"]).what
+        if row["wrong"] is not None:
+            found.append([row["id"], row["said"], what, NOT_CAUGHT.get(row["id"], str(row["wrong"]))])
+        elif row["by"] == "co-judge" and row in cheats:
+            found.append([row["id"], row["by"], what, ", ".join(f"`{kind}`" for kind in row["co_judged"])])
+    right = sum(row["wrong"] is None for row in honest)
+    headline = (
+        f"Of {len(cheats)} cheats the measured path catches {by['measured path']} and the co-judge {by['co-judge']} "
+        f"more; {by['without effect']} have no effect, {by['not caught']} are not caught. {right} of {len(honest)} "
+        "honest twins pass."
+    )
+    link = write_table(CARD_PAGE.with_suffix(".csv"), found)
+    return {r"(?s)\*\*Of .*?\*\*": f"**{headline}**", r"\[measured_path\.csv, .*": link}
+
+
+def write(rows: Sequence[Row], on: str) -> None:
+    """Write figures and tables into the pages of a place."""
+    said = figures_on_a_card(rows) if on == "card" else figures(rows)
+    pages = {CARD_PAGE: said} if on == "card" else {PAGE: said, **{page: (CAUGHT, CONDEMNED) for page in ALSO}}
+    if on != "card":
+        write_table(PAGE.with_suffix(".csv"), table(rows))
+    for page, patterns in pages.items():
+        text = with_figures(page.read_text(encoding="utf-8"), {pattern: said[pattern] for pattern in patterns})
+        page.write_text(text, encoding="utf-8")
+    print(f"wrote {', '.join(str(page.relative_to(ROOT)) for page in pages)}")
+
+
+# ---- a process of the pool
+
+TWINS: dict[str, Verdict] = {}
+
+
+@cache
+def machinery(on: str) -> tuple[OpensSessions, dict[str, object]]:
+    """The process's own, which ends with it, and settings of its gradings."""
+    torch.set_num_threads(1)
+    if on != "card":
+        return SessionFactory(spares=0 if on else 1), {"device": on} if on else {}
+    use_short_blocks(pytest.MonkeyPatch())
+    return CardFactory(), dict(CARD_TERMS)
+
+
+def graded(name: str, number: int, on: str) -> Row:
+    """One grading."""
+    entry = entry_named(name)
+    factory, terms = machinery(on)
+    verdict, wrong = try_entry(entry, factory, TWINS, **terms)
+    if wrong is not None and on:
+        verdict, wrong = try_entry(entry, factory, TWINS, **terms)
+    kinds = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
+    by = {"by": caught_by(verdict, wrong), "co_judged": co_judged(verdict)}
+    return {"id": name, "time": number, "said": outcome(entry, verdict), "kinds": kinds, "wrong": wrong, **by}
+
+
+def gradings(names: Sequence[str], times: int, jobs: int, kept: Path | None = None, on: str = "") -> Iterator[Row]:
+    """Every entry's gradings, those of earlier runs first."""
+    earlier = [row for row in kept_rows(kept) if row["time"] < times and row["id"] in names]
+    yield from earlier
+    known = {(row["id"], row["time"]) for row in earlier}
+    wanted = [pair for pair in itertools.product(names, range(times)) if pair not in known]
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"))
+    try:
+        for done in as_completed([pool.submit(graded, *pair, on) for pair in sorted(wanted, key=lambda pair: pair[1])]):
+            keep_row(kept, done.result())
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def main() -> int:
     """Grade, print, perhaps write; 1 when a cheat got through or an honest candidate was condemned."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write the figures of docs/hacks.md, and docs/hacks.csv")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    rows: list[tuple[Entry, Verdict, str | None]] = []
-    twins: dict[str, Verdict] = {}
-    start = time.perf_counter()
-    with SessionFactory() as factory:
-        for entry in entries("honest") + entries("cheats"):
-            rows.append((entry, *try_entry(entry, factory, twins)))
-    for entry, _, wrong in rows:
-        if wrong is not None:
-            print(f"{entry.path}: {wrong}")
-    bad = sum(wrong is not None for _, _, wrong in rows)
-    for label in TIERS | ROOTS:
-        mine = [wrong for entry, _, wrong in rows if not entry.honest and label in (entry.tier, entry.root)]
-        print(f"{label}: {sum(w is None for w in mine)} of {len(mine)} caught")
-    honest = [wrong for entry, _, wrong in rows if entry.honest]
-    print(f"honest: {sum(w is not None for w in honest)} of {len(honest)} condemned")
-    print(f"{len(rows)} graded in {time.perf_counter() - start:.0f} s")
-    if arguments.write:
-        write_table(PAGE.with_suffix(".csv"), table(rows))
-        found = figures(rows)
-        for page in (PAGE, *ALSO):
-            said = found if page == PAGE else {pattern: found[pattern] for pattern in (CAUGHT, CONDEMNED)}
-            page.write_text(with_figures(page.read_text(encoding="utf-8"), said), encoding="utf-8")
-        print(f"wrote the figures of {PAGE.relative_to(ROOT)} and its table, and its counts in README and status")
+    parser = parser_of(__doc__)
+    parser.add_argument("--write", action="store_true", help="write the figures of the page, and its table")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="gradings of each entry (default 1)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="entries graded at a time")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="keep rows here, and go on from those that it has")
+    parser.add_argument("--on", default="", metavar="PLACE", help="'card', or a real GPU such as cuda:0")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many cheats, and so many honest ones")
+    options = parser.parse_args()
+    if options.write and (options.sample or options.on not in ("", "card")):
+        parser.error("--write is for the whole corpus, without a GPU: a page's figures are of all entries")
+    began = time.perf_counter()
+    chosen = [graded_on_a_card(kind) if options.on else entries(kind) for kind in ("honest", "cheats")]
+    names = [entry.id for of in chosen for entry in (sample(of, options.sample) if options.sample else of)]
+    found = gradings(names, options.times, options.jobs, options.rows, options.on)
+    rows = list(track(found, "grading", len(names) * options.times, console=Console(stderr=True)))
+    bad = [row for row in rows if row["wrong"] is not None and not (options.on and row["id"] in NOT_CAUGHT)]
+    for row in bad:
+        print(f"{row['id']}: {row['wrong']}")
+    for name, count in Counter(row["id"] for row in bad).items():
+        print(f"{name}: wrong in {count} of {options.times}")
+    said = figures(rows)
+    print(said[CAUGHT], said[CONDEMNED])
+    print(f"{len(rows)} graded in {time.perf_counter() - began:.0f} s")
+    if options.write:
+        write(rows, options.on)
     return 1 if bad else 0
 
 

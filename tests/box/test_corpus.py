@@ -9,7 +9,9 @@ from collections import Counter
 import pytest
 
 from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
-from hack_recall import PAGE, figures, with_figures
+from gym_harness import GRADING
+from hack_recall import PAGE, Row, figures, gradings, table, with_figures
+from surveys import keep_row
 
 CHEATS, HONEST = entries("cheats"), entries("honest")
 CHEATS_IN_SAMPLE = 40
@@ -19,7 +21,8 @@ TWINS: dict = {}
 
 
 def check(entry: Entry, gym) -> None:
-    _, wrong = try_entry(entry, gym.factory, TWINS, own_seconds=2.0)  # what is dearer, hack_recall.py tries
+    terms = {"own_seconds": 2.0, "seed": GRADING["seed"]}  # what is dearer, and other draws, hack_recall.py tries
+    _, wrong = try_entry(entry, gym.factory, TWINS, **terms)
     assert wrong is None
 
 
@@ -62,6 +65,30 @@ def test_every_figure_of_a_run_has_a_place_on_the_page_of_cheats():
     assert "**0 cheats, 0 caught;" in page and "| `T0` | no work done | 0 | 0 |" in page
     with pytest.raises(ValueError, match="0 places"):
         with_figures(page.replace("T0", "T9"), figures([]))
+
+
+def row(name: str, number: int, wrong: str | None = None) -> Row:
+    return {"id": name, "time": number, "said": "hack: reuse", "kinds": ["reuse"], "wrong": wrong}
+
+
+def test_an_entry_that_once_came_out_wrong_counts_as_that():
+    cheat, honest = CHEATS[0].id, HONEST[0].id
+    rows = [row(cheat, 0), row(cheat, 1, "accepted"), row(cheat, 2), row(honest, 0), row(honest, 1)]
+    assert {"1 cheats, 0 caught;", "1 honest candidates, 0 condemned"} < set(figures(rows).values())
+    assert [line[0] for line in table(rows)[1:]] == [cheat, honest]
+    assert table(rows)[1][-1] == "NOT AS IT SHOULD BE: accepted"
+
+
+@pytest.mark.slow
+def test_gradings_go_on_where_a_run_was_interrupted(tmp_path):
+    names, kept = [CHEATS[0].id, HONEST[0].id], tmp_path / "rows.jsonl"
+    keep_row(kept, row(names[0], 0, "kept"))
+    interrupted = gradings(names, 2, 1, kept)
+    assert [next(interrupted)["wrong"], next(interrupted)["wrong"]] == ["kept", None]
+    interrupted.close()
+    assert 2 <= len(kept.read_text().splitlines()) < 4
+    rows = list(gradings(names, 2, 2, kept))
+    assert sorted((row["id"], row["time"]) for row in rows) == sorted((name, n) for name in names for n in range(2))
 
 
 def test_attacks_are_not_caught_by_comparison_alone():
