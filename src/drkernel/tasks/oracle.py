@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -126,6 +125,8 @@ RawOutput = torch.Tensor | int | float | bool | Described | None
 JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16": 1.0, "bf16": 1.0}
 """Unit roundoffs by which operands are jittered; more than one where that is still small, to find near ties."""
 
+FEW = 16
+"""elements whose errors have a root mean square that hardly depends on chance"""
 BLOCK = 1 << 15
 """elements that a chain of element-wise steps takes at a time, so that they stay in the processor's cache"""
 _SAMPLE = 1 << 16
@@ -200,8 +201,8 @@ class Oracle:
     """Memory that the reference's outputs share."""
     mixed: bool = False
     """Whether the inputs are of the variant that has slices far from zero."""
-    in_order: Callable[[], list[RawOutput]] | None = field(default=None, compare=False, repr=False)
-    """The outputs of the reference at the declared precision with sums taken term after term."""
+    in_order: Callable[[float], list[RawOutput]] | None = field(default=None, compare=False, repr=False)
+    """The outputs of the reference at the declared precision, sums taken term after term from a share of them on."""
     wider: Callable[[Oracle, int], Oracle] | None = field(default=None, compare=False, repr=False)
     """The oracle with the noise of one more jittered run, of a number."""
     again: Callable[[], Oracle] | None = field(default=None, compare=False, repr=False)
@@ -267,8 +268,13 @@ class OracleMaker:
     def run(self, inputs: Sequence[Any]) -> list[RawOutput]:
         """Return the reference's outputs at the declared precision. ``inputs`` are not modified, and no state is
         kept."""
+        return self._run(inputs)[0]
+
+    def _run(self, inputs: Sequence[Any]) -> tuple[list[RawOutput], list[Any]]:
+        """The outputs, and the arguments after the call."""
+        given = cloned(list(inputs))
         with torch.no_grad():
-            return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
+            return flatten_outputs(self._declared.fresh()(*given)), given
 
     def is_defined(self, inputs: Sequence[Any]) -> bool:
         """Whether the reference runs on these inputs, also in double, and returns nothing but finite numbers."""
@@ -283,9 +289,7 @@ class OracleMaker:
 
     def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
         """Return the oracle of one call. ``least_spreads`` holds the minimum spread of each output."""
-        given = cloned(list(inputs))
-        with torch.no_grad():
-            declared = flatten_outputs(self._declared.fresh()(*given))
+        declared, given = self._run(inputs)
         shares = shared_by(declared, given)
         places = [n for n, value in enumerate(given) if isinstance(value, torch.Tensor) and value._version > 0]
         declared += [given[place] for place in places]  # arguments that are changed are outputs too
@@ -308,7 +312,7 @@ class OracleMaker:
             if why is not None:
                 return oracle
             further = lambda narrow, draw: self._wider(narrow, inputs, places, of, draw)  # noqa: E731
-            return replace(oracle, wider=further, in_order=lambda: self._in_order(inputs, places)[of])
+            return replace(oracle, wider=further, in_order=lambda first: self._in_order(inputs, places, first)[of])
 
         mutated = {place: part(slice(count + n, count + n + 1)) for n, place in enumerate(places)}
         again = None if why else lambda: self(inputs, least_spreads)
@@ -321,27 +325,26 @@ class OracleMaker:
     def _wider(self, oracle: Oracle, inputs: Sequence[Any], places: list[int], of: slice, draw: int) -> Oracle:
         # jittered by as much as noise counts: just beyond the edge of a clamp the usual amount seldom shows any
         outputs, stretch = list(oracle.outputs), _RULES[self.precision].noise_factor
-        further = OracleMaker(self._model, self.precision, self._seed + draw, stretch)
-        for place, leaf in enumerate(further._shaken(inputs, places)[of]):
-            one = outputs[place]
+        shaken = OracleMaker(self._model, self.precision, self._seed + draw, stretch)._shaken(inputs, places)[of]
+        few = any(one.floating and one.value.numel() < FEW for one in outputs)
+        ordered = self._in_order(inputs, places, draw % FEW / FEW)[of] if few else shaken
+        for place, (one, leaf, summed) in enumerate(zip(oracle.outputs, shaken, ordered, strict=True)):
             if one.noise is not None and one.stable is not None:
                 off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0).div_(stretch)
+                if one.value.numel() < FEW:  # what is lost by another order does not show in the others, then
+                    off = off.maximum(distance(_as_tensor(summed), one.value).nan_to_num_(0.0, 0.0, 0.0))
                 stable = one.stable & (off <= unstable_beyond(self.precision) * one.scale)
                 regular = one.regular and bool(stable.all())
                 outputs[place] = replace(one, noise=one.noise.maximum(off), stable=stable, regular=regular)
         return replace(oracle, outputs=tuple(outputs))
 
-    def _in_order(self, inputs: Sequence[Any], places: list[int]) -> list[RawOutput]:
-        def run(order: AbstractContextManager[Any]) -> list[RawOutput]:
-            given = cloned(list(inputs))
-            with torch.no_grad(), order:
-                outputs = flatten_outputs(self._declared.fresh()(*given))
-            return outputs + [given[place] for place in places]
-
+    def _in_order(self, inputs: Sequence[Any], places: list[int], first: float) -> list[RawOutput]:
         try:
-            return run(Reordered(in_order=True))
+            with Reordered(in_order=first):
+                outputs, given = self._run(inputs)
         except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError):
-            return run(nullcontext())  # an operator called in a way that has no other order here
+            outputs, given = self._run(inputs)  # an operator called in a way that has no other order here
+        return outputs + [given[place] for place in places]
 
 
 def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: PromoteToDouble) -> list[RawOutput]:
@@ -461,6 +464,7 @@ def expected_output(
         return ExpectedOutput(
             second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
         )
+    least_spread = max(least_spread, torch.finfo(first.dtype).smallest_normal)  # kernels may flush what is less
     spread = max(spread_of(second), least_spread)
     own, moved = distance(first, second), distance(third, second)
     noise = torch.maximum(own, moved)

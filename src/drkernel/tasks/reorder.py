@@ -22,8 +22,8 @@ BLOCK = 16
 LOG2_E = 1.4426950408889634
 Moments = Callable[[Tensor, Sequence[int]], tuple[Tensor, Tensor]]
 aten = torch.ops.aten
-_IN_ORDER: ContextVar[bool] = ContextVar("in_order", default=False)
-"""whether sums run term after term"""
+_IN_ORDER: ContextVar[float | None] = ContextVar("in_order", default=None)
+"""where sums begin that run term after term, as a share of their terms"""
 
 
 class Reordered(TorchDispatchMode):
@@ -31,10 +31,10 @@ class Reordered(TorchDispatchMode):
 
     ``one_pass`` also computes variances as ``E[x^2] - E[x]^2``, as many kernels do; this loses accuracy where the mean
     is large. Most tasks tolerate it, and one that does not is not at fault. ``in_order`` sums term after term, which is
-    the least accurate order that kernels use.
+    the least accurate order that kernels use, beginning at this share of the terms, those before it last.
     """
 
-    def __init__(self, one_pass: bool = False, in_order: bool = False) -> None:
+    def __init__(self, one_pass: bool = False, in_order: float | None = None) -> None:
         super().__init__()
         self._in_order = in_order
         moments: Moments = _one_pass if one_pass else _two_pass
@@ -67,10 +67,13 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Compute ``a @ b`` (``b`` may be a vector), accumulated over blocks of the summed dimension, the last block
     first."""
     row = b.dim() - (2 if b.dim() > 1 else 1)
-    size = 1 if _IN_ORDER.get() else BLOCK
+    first = _IN_ORDER.get()
+    size = BLOCK if first is None else 1
+    parts = [*_blocks(a.shape[-1], size)][::-1]
+    begin = int((first or 0) * len(parts))
     products = (  # one at a time: term after term they are as many as the dimension is long
         _wide(a[..., part]) @ _wide(b.narrow(row, part.start, min(size, b.shape[row] - part.start)))
-        for part in reversed([*_blocks(a.shape[-1], size)])
+        for part in parts[begin:] + parts[:begin]
     )
     total = next(products)
     for product in products:
@@ -91,8 +94,10 @@ def _summed(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
     chosen = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
     kept = [d for d in range(x.dim()) if d not in chosen]
     flat = _wide(x).permute(*kept, *chosen).reshape(*[x.shape[d] for d in kept], -1)
-    if _IN_ORDER.get() and flat.dtype != torch.complex64:
-        sums = np.add.accumulate(flat.contiguous().numpy(), axis=-1, dtype=np.dtype(str(flat.dtype)[6:]))
+    first = _IN_ORDER.get()
+    if first is not None and flat.dtype != torch.complex64:
+        terms = flat.roll(-int(first * flat.shape[-1]), -1).contiguous().numpy()
+        sums = np.add.accumulate(terms, axis=-1, dtype=np.dtype(str(flat.dtype)[6:]))
         result = torch.from_numpy(sums[..., -1].copy())
     else:
         total = torch.zeros_like(flat[..., :BLOCK])

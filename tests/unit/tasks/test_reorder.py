@@ -122,6 +122,6 @@ def test_limits_lie_between_honest_and_downgraded():
 def test_a_long_product_in_order_holds_one_term_at_a_time():
     """All of them took gigabytes where a product is long; without room, no limit was taken from this order."""
     left, right = torch.randn(256, 1 << 14), torch.randn(1 << 14, 256)
-    with bounded(1 << 30), Reordered(in_order=True):
+    with bounded(1 << 30), Reordered(in_order=0.0):
         result = left @ right
     assert torch.allclose(result, (left.double() @ right.double()).float(), atol=0.05)

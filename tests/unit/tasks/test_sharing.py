@@ -81,7 +81,7 @@ def test_an_argument_that_is_changed_is_held_against_its_own_sums_and_noise():
     a, b, c = (torch.randn(64, 64) for _ in range(3))
     oracle, rule = OracleMaker(WritesAProduct(), "fp32")([a, b, c]), tolerance_for("fp32")
     after = oracle.mutated[2]
-    (ordered,), want = after.in_order(), after.outputs[0]
+    (ordered,), want = after.in_order(0.0), after.outputs[0]
     assert torch.allclose(ordered, a @ b, atol=1e-4) and not torch.equal(ordered, want.declared)
     assert bool((after.wider(after, 1).outputs[0].noise >= want.noise).all())
     exact = want.value.float()
