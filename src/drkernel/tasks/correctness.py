@@ -173,13 +173,15 @@ def _as_summed_in_order(accuracies: Sequence[Accuracy], oracle: Oracle, rule: To
     assert oracle.in_order is not None
     few = min(oracle.outputs[one.output].value.numel() for one in accuracies if not one.passed)
     orders = math.ceil(FEW / max(1, few))
-    runs = [oracle.in_order(number / orders) for number in range(orders)]
+    squares = [0.0] * len(accuracies)
+    for number in range(orders):
+        run = oracle.in_order(number / orders)
+        for place, want in enumerate(oracle.outputs[one.output] for one in accuracies):
+            off = distance(_tensor_of(run[accuracies[place].output], want), want.value)
+            squares[place] += want.scaled_rms(off.nan_to_num_(nan=0.0)) ** 2 / orders
     found = []
-    for one in accuracies:
-        want = oracle.outputs[one.output]
-        off = (distance(_tensor_of(run[one.output], want), want.value).nan_to_num_(nan=0.0) for run in runs)
-        lost = math.sqrt(sum(want.scaled_rms(each) ** 2 for each in off) / orders)
-        limit = max(one.limit, rule.order_factor * lost)
+    for one, square in zip(accuracies, squares, strict=True):
+        limit = max(one.limit, rule.order_factor * math.sqrt(square))
         found.append(replace(one, limit=limit, looks_like=one.looks_like if one.error > limit else None))
     return found
 

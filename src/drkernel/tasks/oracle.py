@@ -464,8 +464,7 @@ def expected_output(
         return ExpectedOutput(
             second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
         )
-    least_spread = max(least_spread, torch.finfo(first.dtype).smallest_normal)  # kernels may flush what is less
-    spread = max(spread_of(second), least_spread)
+    spread = max(spread_of(second), least_spread, torch.finfo(first.dtype).smallest_normal)  # kernels may flush less
     own, moved = distance(first, second), distance(third, second)
     noise = torch.maximum(own, moved)
     regular, z_reference, z_operand = _regular_rms(own, moved, second, spread, unstable_beyond(precision))
