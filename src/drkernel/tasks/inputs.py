@@ -8,8 +8,8 @@ are variants, with strengths drawn from the seed so that no candidate can recogn
 declared    what ``get_inputs()`` returns
 affine      each free float input scaled by 0.4 to 4 and shifted by up to two standard deviations
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
-large       deviation of at least 40 to 120, shifted, rising or falling along every axis: overflows kernels that drop
-            a stabilising term or take it from the first block alone
+large       deviation of at least 40 to 120, shifted, rising or falling along every axis, with a peak and a pit in every
+            slice: overflows kernels that drop a stabilising term or take it from some blocks alone
 mixed       slices differ: zeros, ties, denormals, so faint that an eps decides, heavy tails, a shift of 4 to 8
             deviations, a factor; dealt out like cards, so that each occurs wherever there are slices enough, and
             what only one of them shows does not depend on luck
@@ -143,11 +143,15 @@ def vary(
         shift = strength * (2 * second - 1) * deviation * (scale if widened else 2.0)
         if variant == "large":
             shift = shift + strength * RISE * deviation * scale * _ramps(values.shape, generator)
+            shift = shift + strength * PEAK * deviation * scale * _peaks(values.shape, generator)
     return _like(values * scale + shift, tensor)
 
 
 RISE = 1.5
 """Deviations by which a ``large`` input rises from the middle of an axis to its end."""
+
+PEAK = 12.0
+"""Deviations by which one element of each slice lies above the others, and one below: exp overflows without it."""
 
 
 def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -163,6 +167,17 @@ def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
             along = [length if other == axis else 1 for other in range(len(shape))]
             ramps += signs.reshape(across) * ramp.reshape(along)
     return ramps
+
+
+def _peaks(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Return 1 and -1 at two random places of every slice along the longest axis, if that is 8 or more, else 0; of one
+    that is alone away from both ends."""
+    peaks, axis = torch.zeros(shape, dtype=torch.float64), max(range(len(shape)), key=shape.__getitem__)
+    across = [1 if other == axis else size for other, size in enumerate(shape)]
+    edge = shape[axis] // 4 if math.prod(across) == 1 else 0
+    for sign in (-1.0, 1.0) if shape[axis] >= 8 else ():
+        peaks.scatter_(axis, torch.randint(edge, shape[axis] - edge, across, generator=generator), sign)
+    return peaks
 
 
 def _mixed(
