@@ -108,7 +108,10 @@ def test_a_small_part_of_an_answer_is_no_decoy(gym, name):
     assert verdict.speedup is not None and 0.0 < verdict.coverage < 1.0
 
 
-VAIN = "tripled_before_a_fused_operator", "tripled_beside_a_step_asked_for", "shifted_before_softmax"
+VAIN = (
+    "tripled_before_a_fused_operator", "tripled_beside_a_step_asked_for", "shifted_before_softmax",
+    "laid_out_in_a_wider_buffer", "laid_out_backwards",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VAIN)

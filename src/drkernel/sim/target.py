@@ -307,13 +307,11 @@ def _without_locations(line: str) -> str:
 # ---- cache
 
 
-@lru_cache
-def _triton_version() -> str:
-    return version("triton")
+_version = lru_cache(version)
 
 
 def _cached(request: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps([_triton_version(), request], sort_keys=True)
+    text = json.dumps([_version("triton"), request], sort_keys=True)
     if text in _memory:
         return _memory[text]
     disk = user_cache("compile")

@@ -349,18 +349,14 @@ def pooling_backward(call: MetaCall) -> list[KernelWork]:
     per_tap = POOL_AVERAGE_TAP if "avg" in call.base and "3d" not in call.base else POOL_TAP
     work = KernelWork(
         call.base,
-        (*[read(meta) for meta in gradient_inputs(call)], write(out)),
+        # never the forward's input, of which only the shape is needed
+        (*[read(meta) for k, meta in enumerate(call.inputs) if k != 1], write(out)),
         {"issue": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
         max(1.0, elements / 256),
         Grid(256, 8, 16.0),
         memory_efficiency=0.85,
     )
     return [*fill(replace(call, base="zero", inputs=())), work]
-
-
-def gradient_inputs(call: MetaCall) -> tuple[TensorMeta, ...]:
-    """The inputs that a pooling gradient reads: never the forward's input, of which it only needs the shape."""
-    return tuple(meta for k, meta in enumerate(call.inputs) if k != 1)
 
 
 def backward_taps(call: MetaCall) -> float:

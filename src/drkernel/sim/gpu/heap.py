@@ -148,12 +148,8 @@ class Held:
 
     def meta(self) -> TensorMeta:
         """Return the tensor's metadata for the cost model."""
-        return meta_of(self.spec, self.base)
-
-
-def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
-    """Return a tensor's metadata for the cost model."""
-    return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base, spec.offset * spec.dtype.itemsize)
+        spec, base = self.spec, self.base
+        return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base, spec.offset * spec.dtype.itemsize)
 
 
 class DeviceHeap:

@@ -236,7 +236,7 @@ def _divided(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
         else:
             by_minus_one = denominator == -1
         if by_minus_one:
-            yield numerator, torch.iinfo(numerator.dtype).min + 1, torch.iinfo(numerator.dtype).max, None
+            yield from _multiples([numerator], options)
 
 
 def _multiples(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
