@@ -215,6 +215,11 @@ class Correctness(Config):
     mismatch: Mismatch | None = None
     message: str | None = Field(None, description="shape, dtype or count disagreement, in words")
 
+    @property
+    def only_inaccurate(self) -> bool:
+        """Whether every element is within tolerance, and the output as a whole is not accurate enough."""
+        return self.mismatch is None and "rms error" in (self.message or "")
+
 
 class CandidateError(Config):
     """The exception or signal that ended a candidate."""

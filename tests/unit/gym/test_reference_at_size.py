@@ -4,10 +4,15 @@ import resource
 
 import pytest
 
+from corpus_grading import task_named
 from drkernel.gym.judge.modelled_timing import reference_profile, reference_profile_at, reference_work
+from drkernel.gym.judge.own_sizes import with_other_sizes
+from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.sim.spec import get_spec
 from drkernel.task import TaskError
 from drkernel.tasks.reference import load_reference
+from drkernel.verdict import Correctness, Sizes
+from verdicts import verdict_of
 
 SPEC = get_spec("h200")
 TEMPLATE = """
@@ -79,3 +84,21 @@ def test_what_depends_on_data_is_named(body: str, says: str) -> None:
     reference = load_reference(TEMPLATE.format(n=1 << 16, body=body))
     with pytest.raises(TaskError, match=says):
         reference_profile_at(SPEC, reference, conv_tf32=False)
+
+
+@pytest.mark.parametrize("accurate", [False, True])
+def test_only_what_sizes_may_explain_is_tried_at_others(accurate):
+    """Halves of operands lost in a mean over a million products were right where more were averaged."""
+    settings = EvalSettings(profile=None, checked_bytes=2 << 20, own_seconds=60)
+    request = EvalRequest(task=task_named("mean_of_products"), candidate="jit", settings=settings)
+    message = "output 0 has shape [2]" if accurate else "the output is not as accurate as fp32: rms error 1e-5"
+    wrong = Correctness(checked_calls=1, passed_calls=0, message=message)
+    changed = {"M": (2048, 16), "N": (2048, 512)}
+    first, tried = verdict_of("incorrect", correctness=wrong, checked_at=Sizes(profile=None, changed=changed)), []
+
+    def evaluate(other, again):
+        tried.append(other)
+        return first
+
+    assert with_other_sizes(first, request, evaluate, 8 << 30).status == "incorrect"
+    assert bool(tried) == accurate

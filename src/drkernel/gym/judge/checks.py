@@ -413,7 +413,7 @@ class Checker:
 
     def _diagnose_precision(self, checked: Checked) -> None:
         values, wrong = values_of(checked.result), checked.correctness
-        if wrong.message is not None and wrong.mismatch is None and "rms error" not in wrong.message:
+        if wrong.message is not None and wrong.mismatch is None and not wrong.only_inaccurate:
             return  # count, shape or dtype
         worst = precision_class(values, checked.case.oracle, self.side.rule).worst
         if worst is None or worst.passed or not all(is_finite(x) for x in values if isinstance(x, torch.Tensor)):

@@ -107,8 +107,10 @@ def with_other_sizes(
     with one axis whole (its length may be written into a kernel), larger ones of whole blocks (masks may be left out),
     then the task's own, with data (any may be written into it), where the task declares no others and that is expected
     to take no more than the settings' seconds and ``budget`` bytes. Time there is modelled without data, as ever: work
-    that depends on data is no more paid for than elsewhere.
+    that depends on data is no more paid for than elsewhere. What is inaccurate stays so: means over more may hide it.
     """
+    if verdict.correctness is not None and verdict.correctness.only_inaccurate:
+        return verdict
     task, settings, at = request.task, request.settings, verdict.checked_at
     changed = at.changed if at is not None and at.profile is None and task.shapes != "free" else {}
     pieces = of_one_piece(task, changed)[:PIECES] if changed and settings.own_seconds else ()
