@@ -8,8 +8,8 @@ are variants, with strengths drawn from the seed so that no candidate can recogn
 declared    what ``get_inputs()`` returns
 affine      each free float input scaled by 0.4 to 4 and shifted by up to two standard deviations
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
-large       deviation of at least 40 to 120, shifted, rising or falling along every axis, with a peak and a pit in every
-            slice: overflows kernels that drop a stabilising term or take it from some blocks alone
+large       deviation of at least 40 to 120, shifted, with a peak and a pit in every slice: overflows kernels that drop
+            a stabilising term or take it from some blocks alone
 mixed       slices differ: zeros, ties, denormals, so faint that an eps decides, heavy tails, a shift of 4 to 8
             deviations, a factor; dealt out like cards, so that each occurs wherever there are slices enough, and
             what only one of them shows does not depend on luck
@@ -142,31 +142,12 @@ def vary(
         # widened inputs are shifted by less than their own deviation, so that both signs remain
         shift = strength * (2 * second - 1) * deviation * (scale if widened else 2.0)
         if variant == "large":
-            shift = shift + strength * RISE * deviation * scale * _ramps(values.shape, generator)
             shift = shift + strength * PEAK * deviation * scale * _peaks(values.shape, generator)
     return _like(values * scale + shift, tensor)
 
 
-RISE = 1.5
-"""Deviations by which a ``large`` input rises from the middle of an axis to its end."""
-
 PEAK = 12.0
 """Deviations by which one element of each slice lies above the others, and one below: exp overflows without it."""
-
-
-def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Return the sum of ramps from -1 to 1 along every axis of 8 or more: half of the slices rise, half fall, and one
-    that is alone does both."""
-    ramps = torch.zeros(shape, dtype=torch.float64)
-    for axis, length in enumerate(shape):
-        if length >= 8:
-            across = [1 if other == axis else size for other, size in enumerate(shape)]
-            ramp = torch.linspace(-1, 1, length, dtype=torch.float64)
-            signs = 1.0 - 2.0 * (torch.randperm(math.prod(across), generator=generator) % 2)
-            ramp = ramp if len(signs) > 1 else 1 - 2 * ramp.abs()
-            along = [length if other == axis else 1 for other in range(len(shape))]
-            ramps += signs.reshape(across) * ramp.reshape(along)
-    return ramps
 
 
 def _peaks(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
