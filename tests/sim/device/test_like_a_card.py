@@ -234,6 +234,52 @@ def test_magnitudes_of_booleans_are_themselves(dev: sim.SimDevice) -> None:
     assert torch.tensor([True, False], device="cuda").abs().tolist() == [True, False]
 
 
+@triton.jit
+def moved(out, x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+def converted(value: float, source: torch.dtype, target: torch.dtype, wide: int, signed: bool) -> int:
+    """What ``cvt.rzi`` to ``wide`` bits and the lower bits of that make of a number."""
+    low, high = (-(1 << (wide - 1)), (1 << (wide - 1)) - 1) if signed else (0, (1 << wide) - 1)
+    if math.isnan(value):
+        found = 1 << (wide - 1) if source == torch.float64 or wide == 64 else 0
+    else:
+        found = max(low, min(high, math.trunc(value) if math.isfinite(value) else (high if value > 0 else low)))
+    found %= 1 << torch.iinfo(target).bits
+    return found - (1 << torch.iinfo(target).bits) if found > torch.iinfo(target).max else found
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_floats_that_fit_into_no_whole_number(source: torch.dtype, dev: sim.SimDevice) -> None:
+    odd = [math.nan, math.inf, -math.inf, 1e10, -1e10, 1e20, -1e20, 300.0, -300.0, 3.7, -3.7, 70000.0, 2.0**31, 2.0**63]
+    x = torch.tensor([*odd, -(2.0**63), 0.5], device="cuda").to(source)
+    values = x.tolist()
+    for target in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64):
+        out, bits = torch.empty(16, dtype=target, device="cuda"), torch.iinfo(target).bits
+        moved[(1,)](out, x, 16)
+        of_kernel = [converted(one, source, target, max(16, bits), target != torch.uint8) for one in values]
+        assert out.tolist() == of_kernel, (source, target)
+        wide = 64 if target == torch.uint8 else max(16, bits)
+        of_operator = [converted(one, source, target, wide, signed=True) for one in values]
+        assert x.to(target).tolist() == of_operator == out.zero_().copy_(x).tolist(), (source, target)
+
+
+def test_uploads_are_cast_and_laid_out_by_the_host(dev: sim.SimDevice) -> None:
+    x = torch.randn(2, 3, 4, 5)
+    last = x.to(memory_format=torch.channels_last)
+    for to in (torch.Tensor.cuda, lambda value, **form: value.to("cuda", **form)):
+        assert to(x, memory_format=torch.channels_last).stride() == last.stride()
+        assert to(last, memory_format=torch.contiguous_format).stride() == x.stride()
+        assert to(x).stride() == x.stride() and to(last).stride() == last.stride()
+    operators = dev.operators
+    halves = x.to("cuda", torch.float16)
+    assert dev.operators == operators  # what crosses over are halves: the GPU casts nothing
+    assert halves.cpu().equal(x.half())
+    assert halves.copy_(x * 2).cpu().equal(x.half() * 2)
+
+
 def test_hardswish_has_the_inner_slope_at_its_bends(dev: sim.SimDevice) -> None:
     x = torch.tensor([-4.0, -3, 0, 3, 4], device="cuda", requires_grad=True)
     torch.nn.functional.hardswish(x).sum().backward()

@@ -147,7 +147,7 @@ def external(symbol: str, args: Sequence[Array], types: Sequence[Type], result: 
     if convert is not None:
         f = _ROUNDED[convert.group(2) or convert.group(3)](first.f)
         signed = not (convert.group(1) or "").startswith("u")
-        return shapes.truncated(f, result.bits, signed=signed).astype(DTYPES[result.elem])
+        return shapes.truncated(f, types[0], result.bits, signed=signed).astype(DTYPES[result.elem])
     if len(args) == 2 and not isinstance(args[1], Exact):
         if name.startswith(("ldexp", "scalbn")):
             return _scaled(first, args[1])

@@ -163,9 +163,9 @@ def _to_float(frame: Frame, op: Op) -> Array:
 
 
 def _to_integer(frame: Frame, op: Op) -> Array:
-    type_ = op.results[0].type
-    found = truncated(np.trunc(frame.exact(op.operands[0]).f), type_.bits, signed=op.name == "arith.fptosi")
-    return found.astype(DTYPES[type_.elem])
+    source, type_ = op.operands[0].type, op.results[0].type
+    whole = np.trunc(frame.exact(op.operands[0]).f)
+    return truncated(whole, source, type_.bits, signed=op.name == "arith.fptosi").astype(DTYPES[type_.elem])
 
 
 def _resize(frame: Frame, op: Op) -> Array:

@@ -144,17 +144,16 @@ def extended_unsigned(x: np.ndarray) -> np.ndarray:
     return wide if x.dtype.itemsize == 8 else wide.astype(np.int64)
 
 
-def truncated(f: np.ndarray, bits: int, *, signed: bool) -> np.ndarray:
-    """Whole floats as integers; beyond the type its nearest number, NaN is 0."""
+def truncated(f: np.ndarray, source: Type, bits: int, *, signed: bool) -> np.ndarray:
+    """Whole floats of a type as integers of at least 16 bits, as PTX's ``cvt`` does: beyond them the nearest one, for
+    NaN 0 or, of doubles and in 64 bits, the number whose top bit alone is set."""
+    bits = max(16, bits)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-    inside = np.where(np.isnan(f), 0.0, np.clip(f, float(low), float(high)))
-    if bits == 64:
-        top = inside >= float(high)
-        safe = np.where(top, 0.0, inside)
-        if signed:
-            return np.where(top, np.int64(high), safe.astype(np.int64))
-        return np.where(top, np.int64(-1), safe.astype(np.uint64).astype(np.int64))
-    return inside.astype(np.int64)
+    nan, top = np.isnan(f), f >= float(high)
+    inside = np.where(nan | top, 0.0, np.maximum(f, float(low)))
+    whole = inside.astype(np.int64) if signed else inside.astype(np.uint64).astype(np.int64)
+    whole = np.where(top, np.int64(high if signed or bits < 64 else -1), whole)
+    return np.where(nan, np.int64(-(1 << (bits - 1)) if 64 in (source.bits, bits) else 0), whole)
 
 
 def divided(x: Any, y: Any) -> Any:

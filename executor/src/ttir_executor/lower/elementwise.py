@@ -172,7 +172,8 @@ def cast(op: Op, x: Numbers, source: Type, target: Type) -> Numbers:
     if name in ("arith.sitofp", "arith.uitofp"):
         return round_to(x.to(name[6:], kind), target.elem)
     if name in ("arith.fptosi", "arith.fptoui"):
-        return x.to_integer(kind, signed=name == "arith.fptosi")
+        found = x.to_integer(f"i{max(16, target.bits)}", signed=name == "arith.fptosi")
+        return found.resized(target.bits)  # there is no instruction for 8 bits: they are the lower ones of 16
     if name == "arith.trunci":
         return x.to("trunc", kind)
     if name in ("tt.bitcast", "arith.bitcast"):

@@ -172,7 +172,7 @@ def scaled_by(x: Numbers, power: Numbers) -> Numbers:
 
 
 def _to_integer(x: Numbers, target: str, mode: str, *, signed: bool = True) -> Numbers:
-    """Round as asked (nearest even, down, up, to zero), then convert; out of range saturates, NaN gives 0."""
+    """Round as asked (nearest even, down, up, to zero), then convert."""
     how = {"rn": "roundeven", "rd": "floor", "ru": "ceil", "rz": "trunc", "away": "round"}[mode]
     return x.call(how).to_integer(target, signed=signed)
 

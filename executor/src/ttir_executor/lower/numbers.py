@@ -181,9 +181,11 @@ class Numbers:
         return self.to("bitcast", ty)
 
     def to_integer(self, ty: str, *, signed: bool = True) -> Numbers:
-        """Floats cut to integers; those out of range become the nearest one, NaN becomes 0."""
+        """Floats cut to integers as PTX's ``cvt`` does: those out of range become the nearest one, NaN becomes 0 or, of
+        doubles and in 64 bits, the number whose top bit alone is set."""
         name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(self.width, ty)}.{self.suffix}"
-        return self.held(self.e.call(name, vec(self.width, ty), (self.vector, self.text)), ty)
+        found = self.held(self.e.call(name, vec(self.width, ty), (self.vector, self.text)), ty)
+        return self.is_nan().choose(1 << (found.bits - 1), found) if 64 in (self.bits, found.bits) else found
 
     def resized(self, bits: int, *, signed: bool = False) -> Numbers:
         """Integers cut, or extended by zeros or the sign."""

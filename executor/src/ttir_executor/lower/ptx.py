@@ -554,11 +554,7 @@ def _float_to_integer(m: Machine, s: Statement, x: Numbers, source: str, target:
     how = next((name for mode, name in _WHOLE.items() if s.has(mode)), None)
     if how is None:
         raise m.refuse()
-    x, bits = _flushed(x, s, source), bits_of(target)
-    found = x.call(how).to_integer(f"i{bits}", signed=target.startswith("s"))
-    if source == "f64" or bits == 64:  # NaN: the number whose top bit alone is set
-        found = x.is_nan().choose(1 << (bits - 1), found)
-    return found
+    return _flushed(x, s, source).call(how).to_integer(f"i{bits_of(target)}", signed=target.startswith("s"))
 
 
 def _integer_to_float(m: Machine, s: Statement, value: Numbers, source: str, target: str) -> Numbers:

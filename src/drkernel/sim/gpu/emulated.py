@@ -6,27 +6,11 @@ from typing import Any
 import torch
 
 
-def rms_norm_backward(
-    gradient: torch.Tensor, x: torch.Tensor, normalized_shape: list[int], scale: torch.Tensor,
-    weight: torch.Tensor | None, wanted: list[bool],
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:  # fmt: skip
-    """``aten::_fused_rms_norm_backward``: gradients of input and weight, half types by way of fp32.
+def rms_norm_backward(*args: Any) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """``aten::_fused_rms_norm_backward``: gradients of input and weight, half types by way of fp32."""
+    from torch._decomp import decompositions  # takes a while to import
 
-    ``gradient`` and ``x`` are (..., *normalized_shape), ``scale`` is one over the root mean square of each row.
-    """
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    rows = tuple(range(x.dim() - len(normalized_shape)))
-    columns = tuple(range(x.dim() - len(normalized_shape), x.dim()))
-    upstream, normed = gradient.to(wide), x.to(wide) * scale.to(wide)
-    of_x = of_weight = None
-    if wanted[0]:
-        weighted = upstream if weight is None else upstream * weight.to(wide)
-        centred = weighted - normed * (weighted * normed).mean(columns, keepdim=True)
-        of_x = (centred * scale.to(wide)).to(x.dtype)
-    if wanted[1] and weight is not None:
-        product = upstream * normed
-        of_weight = (product.sum(rows) if rows else product).to(weight.dtype)
-    return of_x, of_weight
+    return decompositions._fused_rms_norm_backward(*args)  # type: ignore[no-any-return]
 
 
 CONVOLUTION_OPERANDS = {"convolution": 2, "_convolution": 2, "convolution_backward": 3}
@@ -111,6 +95,19 @@ def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
 
 
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floats as whole numbers where they fit into none: the nearest one, NaN 0 or, of doubles and in 64 bits, the least
+    one; 8 bits are the lower ones of 16, or of 64 without a sign. A CPU gives its own numbers."""
+    if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return x
+    wide = {torch.int8: torch.int16, torch.uint8: torch.int64}.get(dtype, dtype)
+    most, least = torch.iinfo(wide).max, torch.iinfo(wide).min
+    x = x if x.dtype == torch.float64 else x.float()
+    whole = x.to(wide).masked_fill(x >= float(most), most).masked_fill(x <= float(least), least)
+    of_nan = least if torch.float64 == x.dtype or wide == torch.int64 else 0
+    return whole.masked_fill(x.isnan(), of_nan)
+
+
 def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """``aten::resize_``; what a storage has gained is NaN, as fresh memory is."""
     storage = x.untyped_storage()
@@ -122,6 +119,10 @@ def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format 
 
 EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
+    "_to_copy": lambda x, dtype=None, **form: torch.ops.aten._to_copy.default(
+        cast(x, dtype or x.dtype), dtype=dtype, **form
+    ),
+    "copy_": lambda x, source, *wait: torch.ops.aten.copy_.default(x, cast(source, x.dtype), *wait),
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
     "_int_mm": int_mm,
     "abs": lambda x: x.clone() if x.dtype == torch.bool else torch.ops.aten.abs.default(x),

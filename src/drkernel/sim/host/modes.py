@@ -352,7 +352,7 @@ def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
     if is_lazy(args[0]):
         return for_device(args[0])
-    return args[0].to(META, non_blocking=kwargs.get("non_blocking", False))
+    return args[0].to(META, **{key: value for key, value in kwargs.items() if key != "device"})
 
 
 def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -464,25 +464,21 @@ class DeviceLink:
         source, device = args[0], kwargs.get("device")
         casts = {key: kwargs[key] for key in ("dtype", "memory_format") if kwargs.get(key) is not None}
         if not isinstance(source, DeviceTensor):
-            uploaded = self.upload(source)
-            return uploaded if casts.get("dtype") in (None, uploaded.dtype) else self._cast(uploaded, casts)
+            return self.upload(source.to(**casts) if casts else source)
         if device is not None and device.type == "cpu":
             if self.sync_debug and not kwargs.get("non_blocking"):
                 self._tell_wait()
             value = self.channel.download(Ref(source._handle))
             return value.to(casts["dtype"]) if "dtype" in casts else value
-        return self._cast(source, casts)
+        return self.wrap(self.channel.op("_to_copy.default", [Ref(source._handle)], casts))
 
     def _copy_into(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         if not isinstance(target, DeviceTensor):
             assert isinstance(source, DeviceTensor)
             return target.copy_(self.channel.download(Ref(source._handle)))
-        held = source if isinstance(source, DeviceTensor) else self.upload(source)
+        held = source if isinstance(source, DeviceTensor) else self.upload(source.to(target.dtype))
         self.channel.op("copy_.default", [Ref(target._handle), Ref(held._handle)], {})
         return target
-
-    def _cast(self, source: DeviceTensor, casts: dict[str, Any]) -> DeviceTensor:
-        return self.wrap(self.channel.op("_to_copy.default", [Ref(source._handle)], casts))
 
 
 _CHECKED = {
