@@ -280,6 +280,34 @@ def test_uploads_are_cast_and_laid_out_by_the_host(dev: sim.SimDevice) -> None:
     assert halves.copy_(x * 2).cpu().equal(x.half() * 2)
 
 
+def _indices(i: torch.Tensor, j: torch.Tensor) -> list[Any]:
+    lists = [
+        [slice(None), 1],
+        [i, j],
+        [[0, 1], [0, 1]],
+        [i, slice(None), [0, 1]],
+        [None, 0],
+        [..., 0],
+        [0, 1],
+        [0.0, 1.0],
+    ]
+    return [*lists, [True, False], [], [[]], [(0, 1), (1, 2)], ((0, 1), (1, 2)), (slice(None), [[0, 1], [1, 2]])]
+
+
+def test_lists_are_indices_as_torch_takes_them(dev: sim.SimDevice) -> None:
+    x, i, j = torch.arange(24.0).view(2, 3, 4), torch.tensor([0, 1]), torch.tensor([1, 2])
+    with pytest.warns(UserWarning, match="non-tuple sequence"):
+        pairs = list(zip(_indices(i, j), _indices(i.cuda(), j.cuda()), strict=True))
+        for there, here in pairs:
+            found = x.cuda()[here]
+            assert found.shape == x[there].shape and found.cpu().equal(x[there]), there
+    changed, wanted = x.cuda(), x.clone()
+    for there, here in pairs:
+        changed[here] += 1
+        wanted[there] += 1
+    assert changed.cpu().equal(wanted)
+
+
 def test_hardswish_has_the_inner_slope_at_its_bends(dev: sim.SimDevice) -> None:
     x = torch.tensor([-4.0, -3, 0, 3, 4], device="cuda", requires_grad=True)
     torch.nn.functional.hardswish(x).sum().backward()

@@ -104,8 +104,7 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     most, least = torch.iinfo(wide).max, torch.iinfo(wide).min
     x = x if x.dtype == torch.float64 else x.float()
     whole = x.to(wide).masked_fill(x >= float(most), most).masked_fill(x <= float(least), least)
-    of_nan = least if torch.float64 == x.dtype or wide == torch.int64 else 0
-    return whole.masked_fill(x.isnan(), of_nan)
+    return whole.masked_fill(x.isnan(), least if torch.int64 == wide or x.dtype == torch.float64 else 0)
 
 
 def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
+from numbers import Number
 from typing import Any
 
 import torch
@@ -436,14 +437,17 @@ def _new(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return _new_tensor(func, args, kwargs) if data else func(*args, **kwargs)
 
 
-def _index(tensor: Any, index: Any) -> Any:
+def _index(tensor: Any, index: Any, *, alone: bool = True) -> Any:
     """Convert lists among the indices of a device tensor to tensors there; torch would make meta tensors of them."""
     if not isinstance(tensor, DeviceTensor):
         return index
-    if isinstance(index, tuple):
-        return tuple(_index(tensor, item) for item in index)
-    if isinstance(index, (list, range)) or type(index).__name__ == "ndarray":
-        return torch.as_tensor(list(index) if isinstance(index, range) else index, device="cpu").to(META)
+    several = isinstance(index, list) and len(index) < 32 and not all(isinstance(one, Number) for one in index)
+    if alone and (several or isinstance(index, tuple)):  # torch takes such a list for a tuple, with a warning
+        places = [_index(tensor, item, alone=False) for item in index]
+        return tuple(places) if isinstance(index, tuple) else places
+    if isinstance(index, (list, tuple, range)) or type(index).__name__ == "ndarray":
+        given = torch.as_tensor(list(index) if isinstance(index, range) else index, device="cpu")
+        return (given if given.dtype in (torch.bool, torch.uint8) else given.long()).to(META)
     return index
 
 
