@@ -308,6 +308,18 @@ def test_lists_are_indices_as_torch_takes_them(dev: sim.SimDevice) -> None:
     assert changed.cpu().equal(wanted)
 
 
+@pytest.mark.parametrize("change", ["unsqueeze_", "t_", "resize_", "as_strided_", "transpose_"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_shapes_change_in_place_without_gradients(change: str, mode: Any, dev: sim.SimDevice) -> None:
+    terms: Any = {"unsqueeze_": (-1,), "resize_": (2, 3), "as_strided_": ((2, 2), (1, 2)), "transpose_": (0, 1)}
+    outside = torch.ones(3, 4, device="cuda")
+    with mode():
+        for x in (torch.ones(3, 4, device="cuda"), outside):
+            wanted = getattr(torch.ones(3, 4), change)(*terms.get(change, ()))
+            assert getattr(x, change)(*terms.get(change, ())) is x
+            assert x.stride() == wanted.stride() and x.cpu().equal(wanted)
+
+
 def test_hardswish_has_the_inner_slope_at_its_bends(dev: sim.SimDevice) -> None:
     x = torch.tensor([-4.0, -3, 0, 3, 4], device="cuda", requires_grad=True)
     torch.nn.functional.hardswish(x).sum().backward()

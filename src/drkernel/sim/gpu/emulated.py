@@ -95,10 +95,10 @@ def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
 
 
-def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def cast(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Floats as whole numbers where they fit into none: the nearest one, NaN 0 or, of doubles and in 64 bits, the least
     one; 8 bits are the lower ones of 16, or of 64 without a sign. A CPU gives its own numbers."""
-    if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+    if dtype is None or dtype == torch.bool or dtype.is_floating_point or dtype.is_complex or not x.is_floating_point():
         return x
     wide = {torch.int8: torch.int16, torch.uint8: torch.int64}.get(dtype, dtype)
     most, least = torch.iinfo(wide).max, torch.iinfo(wide).min
@@ -118,9 +118,7 @@ def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format 
 
 EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": rms_norm_backward,
-    "_to_copy": lambda x, dtype=None, **form: torch.ops.aten._to_copy.default(
-        cast(x, dtype or x.dtype), dtype=dtype, **form
-    ),
+    "_to_copy": lambda x, dtype=None, **form: torch.ops.aten._to_copy.default(cast(x, dtype), dtype=dtype, **form),
     "copy_": lambda x, source, *wait: torch.ops.aten.copy_.default(x, cast(source, x.dtype), *wait),
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
     "_int_mm": int_mm,

@@ -308,6 +308,12 @@ def for_device(lazy: Any) -> Any:
     return lazy
 
 
+def _made(spec: TensorSpec, owner: _Owner) -> DeviceTensor:
+    """A tensor outside of inference mode: views of what was made there must be able to share its version."""
+    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+        return DeviceTensor(spec, owner)
+
+
 class DeviceLink:
     """The host's end of one device: turns ATen calls into commands and results into :class:`DeviceTensor`."""
 
@@ -344,17 +350,12 @@ class DeviceLink:
         known = self._known.get(spec.handle)
         if known is not None and known._handle == spec.handle:
             if known.shape != spec.shape or known.stride() != spec.stride:
-                known._take(DeviceTensor(spec, known._owner))  # an operator changed its shape in place
+                known._take(_made(spec, known._owner))  # an operator changed its shape in place
             return known
         owner = self._owners.get(spec.handle)
         if owner is None:
             self._owners[spec.handle] = owner = _Owner(spec.handle, self)
-        if torch.is_inference_mode_enabled():  # views of what was made outside must be able to share its version
-            with torch.inference_mode(False):
-                tensor = DeviceTensor(spec, owner)
-        else:
-            tensor = DeviceTensor(spec, owner)
-        self._known[spec.handle] = tensor
+        self._known[spec.handle] = tensor = _made(spec, owner)
         return tensor
 
     def move(self, target: torch.Tensor, value: torch.Tensor) -> None:
