@@ -264,6 +264,8 @@ def test_floats_that_fit_into_no_whole_number(source: torch.dtype, dev: sim.SimD
         wide = 64 if target == torch.uint8 else max(16, bits)
         of_operator = [converted(one, source, target, wide, signed=True) for one in values]
         assert x.to(target).tolist() == of_operator == out.zero_().copy_(x).tolist(), (source, target)
+    for target in (torch.uint16, torch.uint32, torch.uint64):
+        assert torch.tensor([3.7, 0.0], device="cuda").to(source).to(target).tolist() == [3, 0]
 
 
 def test_uploads_are_cast_and_laid_out_by_the_host(dev: sim.SimDevice) -> None:
@@ -306,6 +308,29 @@ def test_lists_are_indices_as_torch_takes_them(dev: sim.SimDevice) -> None:
         changed[here] += 1
         wanted[there] += 1
     assert changed.cpu().equal(wanted)
+
+
+@triton.jit
+def merge(p, x, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    if KIND == "and":
+        tl.atomic_and(p + at, tl.load(x + at))
+    elif KIND == "or":
+        tl.atomic_or(p + at, tl.load(x + at))
+    else:
+        tl.atomic_xor(p + at, tl.load(x + at))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, torch.int32), (torch.float64, torch.int64)])
+@pytest.mark.parametrize("kind", ["and", "or", "xor"])
+def test_bitwise_atomics_of_floats_are_of_their_bits(
+    kind: str, dtype: torch.dtype, bits: torch.dtype, dev: sim.SimDevice
+) -> None:
+    x, y = torch.full((16,), 1.5, dtype=dtype), torch.arange(-6, 10).to(dtype)
+    p = x.cuda()
+    merge[(1,)](p, y.cuda(), kind, 16)
+    wanted = getattr(torch, f"bitwise_{kind}")(x.view(bits), y.view(bits))
+    assert p.cpu().view(bits).equal(wanted)
 
 
 @pytest.mark.parametrize("change", ["unsqueeze_", "t_", "resize_", "as_strided_", "transpose_"])

@@ -127,8 +127,11 @@ def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Typ
         return round_to(before + given, pointee.elem).text
     if kind in ("exch", "xchg"):
         return lane
-    if pointee.is_float and kind in ("and", "or"):  # how the front end writes a descriptor's min and max of halves
-        return before.call("minnum" if kind == "and" else "maxnum", given).text
+    if pointee.is_float and kind in ("and", "or", "xor"):
+        if pointee.bits == 16:  # how the front end writes a descriptor's min and max
+            return before.call("minnum" if kind == "and" else "maxnum", given).text
+        bits = [one.as_bits_of(f"i{one.bits}") for one in (before, given)]
+        return bits[0].binary(kind, bits[1]).as_bits_of(before.ty).text
     if kind in ("add", "and", "or", "xor"):
         return before.binary(kind, given).text
     if kind in ("max", "min", "umax", "umin") and not pointee.is_float:

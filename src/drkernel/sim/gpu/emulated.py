@@ -6,13 +6,6 @@ from typing import Any
 import torch
 
 
-def rms_norm_backward(*args: Any) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """``aten::_fused_rms_norm_backward``: gradients of input and weight, half types by way of fp32."""
-    from torch._decomp import decompositions  # takes a while to import
-
-    return decompositions._fused_rms_norm_backward(*args)  # type: ignore[no-any-return]
-
-
 CONVOLUTION_OPERANDS = {"convolution": 2, "_convolution": 2, "convolution_backward": 3}
 """Convolution -> how many of its first arguments cuDNN multiplies."""
 _DROPPED_BITS = 13
@@ -95,16 +88,18 @@ def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
 
 
+_WIDE = {torch.int8: torch.int16, torch.uint8: torch.int64} | {k: k for k in (torch.int16, torch.int32, torch.int64)}
+"""whole numbers -> those that CUDA makes of floats on the way to them"""
+
+
 def cast(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Floats as whole numbers where they fit into none: the nearest one, NaN 0 or, of doubles and in 64 bits, the least
     one; 8 bits are the lower ones of 16, or of 64 without a sign. A CPU gives its own numbers."""
-    if dtype is None or dtype == torch.bool or dtype.is_floating_point or dtype.is_complex or not x.is_floating_point():
+    if dtype not in _WIDE or not x.is_floating_point():
         return x
-    wide = {torch.int8: torch.int16, torch.uint8: torch.int64}.get(dtype, dtype)
-    most, least = torch.iinfo(wide).max, torch.iinfo(wide).min
-    x = x if x.dtype == torch.float64 else x.float()
-    whole = x.to(wide).masked_fill(x >= float(most), most).masked_fill(x <= float(least), least)
-    return whole.masked_fill(x.isnan(), least if torch.int64 == wide or x.dtype == torch.float64 else 0)
+    x, its = x if x.dtype == torch.float64 else x.float(), torch.iinfo(_WIDE[dtype])
+    whole = x.to(_WIDE[dtype]).masked_fill(x >= float(its.max), its.max).masked_fill(x <= float(its.min), its.min)
+    return whole.masked_fill(x.isnan(), its.min if its.bits == 64 or x.dtype == torch.float64 else 0)
 
 
 def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
@@ -117,7 +112,7 @@ def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format 
 
 
 EMULATED: dict[str, Callable[..., Any]] = {
-    "_fused_rms_norm_backward": rms_norm_backward,
+    "_fused_rms_norm_backward": lambda *args: torch._decomp.decompositions._fused_rms_norm_backward(*args),
     "_to_copy": lambda x, dtype=None, **form: torch.ops.aten._to_copy.default(cast(x, dtype), dtype=dtype, **form),
     "copy_": lambda x, source, *wait: torch.ops.aten.copy_.default(x, cast(source, x.dtype), *wait),
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
