@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-
 CONVOLUTION_OPERANDS = {"convolution": 2, "_convolution": 2, "convolution_backward": 3}
 """Convolution -> how many of its first arguments cuDNN multiplies."""
 _DROPPED_BITS = 13
