@@ -115,7 +115,7 @@ SUITES = (
     Suite("scattermoe", "scattermoe/kernels", ("tests",), "."),
     Suite("megablocks", "megablocks/backend", ("tests/ops",), ".", PLAIN),
     Suite("attention-gym", "attn_gym", ("test",), "."),
-    Suite("xformers", "xformers/ops", ("tests",), ".", triton=True),
+    Suite("xformers", "xformers/ops", ("tests",), "."),
     Suite("cut cross-entropy", "cut_cross_entropy", ("tests",), "."),
     Suite("HSTU", "generative_recommenders", ("generative_recommenders/ops/tests",), ".", PLAIN),
     Suite("native-sparse-attention", "native_sparse_attention", ("tests",), "."),
