@@ -5,10 +5,8 @@ milliseconds, so they run only for kernels that might be too large: :func:`share
 alone. For them the figure is exact (:func:`exact_shared`), and a kernel that the GPU would refuse is refused here with
 Triton's own message.
 
-Resources of a kernel on the target (registers, spills, shared memory, occupancy), from Triton's own compiler.
-
-A worker process runs Triton's stages to machine code; results (errors too) are cached by content, in memory and on
-disk.
+Resources of a kernel on the target (registers, spills, shared memory, occupancy) are Triton's own compiler's: a worker
+process runs its stages to machine code; results (errors too) are cached by content, in memory and on disk.
 """
 
 import atexit

@@ -65,7 +65,8 @@ def random_launch(rng: random.Random) -> Launch:
         blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
         held = 2 ** rng.uniform(0, 19)
         tile = rng.uniform(1.0, held) if dots else 0.0
-        pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), tile))
+        loads = [2 ** rng.uniform(0, 20) for _ in range(rng.randint(0, 2))]
+        pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), tile, sum(loads), max(loads, default=0.0)))
         executed.append((index, count))
         for unit, numel, per, _ in lanes:
             if unit not in ("int", "sfu"):
@@ -129,6 +130,7 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
     held = tuple(replace(p, held=p.held * factor) for p in launch.profile.pressure)
     multiplying = tuple(replace(p, tile=p.tile * factor) for p in launch.profile.pressure)
     values = tuple(replace(p, values=p.values * factor) for p in launch.profile.pressure)
+    forward = tuple(replace(p, forward=p.forward * factor, widest=p.widest * factor) for p in launch.profile.pressure)
     entered = tuple((index, count * factor) for index, count in stats.executed)
     return {
         "sectors": with_stats(launch, load_sectors=stats.load_sectors * factor),
@@ -155,6 +157,7 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
         "held values": replace(launch, profile=replace(launch.profile, pressure=held)),
         "a needless product": replace(launch, profile=replace(launch.profile, pressure=multiplying)),
         "values": replace(launch, profile=replace(launch.profile, pressure=values)),
+        "loads brought forward": replace(launch, profile=replace(launch.profile, pressure=forward)),
         "shared memory": replace(launch, shared_bytes=launch.shared_bytes + 30_000),
         "registers": replace(launch, registers=min(255, launch.registers + 60)),
     }

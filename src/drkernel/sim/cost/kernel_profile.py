@@ -143,7 +143,7 @@ class BlockProfile:
     puts_off: bool = False
     """ptxas puts this block's loads off to where their values are used"""
     ahead: tuple[Lanes, ...] = ()
-    """of ``lanes``, what makes gathered operands' addresses and loads them, in a loop that loads ahead"""
+    """of ``lanes``, what makes operands' addresses and loads them, in a loop that loads ahead"""
 
 
 @dataclass(frozen=True)
@@ -404,7 +404,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
     loads = [op for op in block.ops if op.name == "tt.load"]
-    first = _made_from(block, [op for op in loads if pipelined and gathered(op)])
+    first = _made_from(block, [op for op in loads if pipelined and (id(op) in leading or gathered(op))])
     for op in made:
         for unit, numel, count, tile in lane_instructions(op, layouts):
             lanes[unit, numel, tile] += count  # type: ignore[assignment]
@@ -414,7 +414,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
         lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
         ahead=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in ahead.items()),
         levels=tuple(levels), loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
-        stores=tuple((op.number, _nbytes(op), _item(op)) for op in block.ops if op.name == "tt.store"),
+        stores=tuple((op.number, bytes_of(op), _item(op)) for op in block.ops if op.name == "tt.store"),
         unrolled=not pipelined and _unrolled(block), around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES), depth=last.depth,
@@ -468,7 +468,7 @@ def _after(op: Op, before: _Reach, levels: list[float], floor: int) -> tuple[_Re
         level = max(before.level, floor)
         while len(levels) <= level:
             levels.append(0.0)
-        levels[level] += _nbytes(op)
+        levels[level] += bytes_of(op)
         after = _Reach(level + 1, before.depth)
         return after, max(floor, level + 1) if op.name != "tt.load" else floor
     if op.name in ("tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
@@ -494,7 +494,7 @@ def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tup
     return tuple(
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
-            levels[op.number], _nbytes(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
+            levels[op.number], bytes_of(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
             len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
             lines_of(op), nearby(op),
         )
@@ -612,7 +612,8 @@ def _root(load: Op) -> int:
     return id(pointer)
 
 
-def _nbytes(op: Op) -> float:
+def bytes_of(op: Op) -> float:
+    """Bytes of all elements of an access, masked or not."""
     return float(op.operands[0].type.numel * _item(op))
 
 

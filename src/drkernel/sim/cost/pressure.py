@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.layouts import gathered
 from ttir_executor.lower.dot import PRODUCTS
 from ttir_executor.lower.plan import Lifetimes, blocks_of, is_index_like, walk
@@ -42,6 +43,11 @@ SPILLED = 0.65
 """share of all values that go through local memory when far more must be held than fits a bounded register file"""
 GIVEN_UP = 0.75
 """the same at the limit of 255 registers, where the allocator fails (512 elements a thread: 0.52 to 0.93)"""
+FORWARD = 1.75
+"""loads over a thread's registers beyond which ptxas, which brings all loads of element-wise code forward, finds no
+order in which they fit (12.8, sm_80 and 90: products and sums of one to three arrays, 64 to 512 elements a thread)"""
+FORWARD_MOVED = 5.5
+"""words that then go through local memory for each of theirs, from 220 elements of a load a thread on (4.4 to 6.1)"""
 PRODUCT_ROOM = 0.75
 """share of a thread's registers that hold values in a block with tensor-core products"""
 PRODUCT_MOVED = 3.9
@@ -62,6 +68,10 @@ class BlockPressure:
     """bytes that one execution produces and uses: the traffic if every value went through memory"""
     tile: float = 0.0
     """bytes of the largest product of tiles that it makes"""
+    forward: float = 0.0
+    """bytes of all loads, where element by element nothing but quick arithmetic is between them and what is stored"""
+    widest: float = 0.0
+    """bytes of the largest of those"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,9 @@ def spilled_bytes(block: BlockPressure, threads: int, limit: int) -> float:
     reads back."""
     words = block.held / 4.0 / max(1, threads)
     if not block.tile:
-        return spilled_share(words, limit) * block.values
+        fits = block.forward / 4.0 / threads <= FORWARD * limit
+        moved = FORWARD_MOVED * min(1.0, block.widest / 4.0 / threads / 220.0)
+        return max(spilled_share(words, limit) * block.values, 0.0 if fits else block.forward * moved)
     beyond = 4.0 * threads * max(0.0, words - PRODUCT_ROOM * limit)
     whole = 2.0 * block.tile if block.tile > 4.0 * threads * limit else 0.0  # no place for a tile
     return max(PRODUCT_MOVED * beyond, whole)
@@ -156,7 +168,9 @@ def _of_block(block: BasicBlock, lifetimes: Lifetimes, held: Callable[[int], flo
             if value.type.is_block and not is_index_like(value):
                 values += _bytes_of(value)
     products = [_bytes_of(op.results[0]) for op in block.ops if op.name in PRODUCTS]
-    return BlockPressure(most, values, max(products, default=0.0))
+    apart = not any(op.name in _SYNC or "sfu" in instructions(op) for op in block.ops if op.results)
+    loads = [_bytes_of(op.results[0]) for op in block.ops if op.name == "tt.load" and apart]
+    return BlockPressure(most, values, max(products, default=0.0), sum(loads), max(loads, default=0.0))
 
 
 def _intervals(function: Function) -> list[_Interval]:

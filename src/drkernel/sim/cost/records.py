@@ -186,12 +186,11 @@ USUAL = Grid()
 class KernelWork:
     """One kernel, described by what it moves and computes.
 
-    ``blocks`` and ``grid`` are its parallelism. ``reuse_window``
-    bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
-    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) is the degree to which memory and
-    arithmetic overlap, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions
-    that a thread has ready: a vector unit needs 16 / ilp warps per SM to be full (four schedulers, four clocks of
-    latency).
+    ``blocks`` and ``grid`` are its parallelism. ``reuse_window`` bytes must stay in L2 for later passes to hit (0: the
+    whole footprint counts). ``compute_seconds`` replaces the count over ``flops`` where a family models its own tiles.
+    ``overlap`` (0..1) is the degree to which memory and arithmetic overlap, ``serial_seconds`` adds dependent latency.
+    ``ilp`` is the number of independent instructions that a thread has ready: a vector unit needs 16 / ilp warps per SM
+    to be full (four schedulers, four clocks of latency).
     """
 
     name: str
@@ -203,7 +202,6 @@ class KernelWork:
     compute_efficiency: float = 1.0
     compute_seconds: float | None = None
     reuse_window: float = 0.0
-    imbalance: float = 1.0
     ilp: float = 2.0
     overlap: float = 1.0
     serial_seconds: float = 0.0

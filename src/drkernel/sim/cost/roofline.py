@@ -347,7 +347,7 @@ def _sm_memory_seconds(work: KernelWork, moved: float, dram: float, blocks: floa
     in_flight = resident * work.grid.threads * work.grid.ahead
     port = spec.sm_bytes_per_clock * spec.clock_hz * SM_BANDWIDTH_SHARE
     rate = min(port, in_flight / latency)
-    busiest = moved / blocks * min(per_sm_blocks, blocks) * work.imbalance
+    busiest = moved / blocks * min(per_sm_blocks, blocks)
     return busiest / rate
 
 
@@ -358,7 +358,7 @@ def _compute_seconds(work: KernelWork, blocks: float, spec: GPUSpec) -> float:
     if not work.flops:
         return 0.0
     per_sm_blocks = math.ceil(blocks / spec.sm_count)
-    share = per_sm_blocks / blocks * work.imbalance  # of all work that the busiest SM does
+    share = per_sm_blocks / blocks  # of all work that the busiest SM does
     warps = min(per_sm_blocks, work.grid.resident) * work.grid.threads / spec.warp_size
     seconds = 0.0
     vector = 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
-from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
+from drkernel.sim.cost.kernel_profile import KernelProfile, bytes_of, profile_of
 from drkernel.sim.cost.launch_time import block_seconds, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
@@ -31,7 +31,7 @@ from drkernel.sim.target import (
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused
 from ttir_executor.compiled import CompiledKernel, LaunchStats, compile_ttir
 from ttir_executor.lower.plan import blocks_of
-from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
+from ttir_executor.ttir.ir import elem_bytes
 
 
 @lru_cache(maxsize=1024)
@@ -61,10 +61,7 @@ def price_launch(
     spec: GPUSpec,
     l2: L2State,
 ) -> CostEstimate:
-    """The modelled time of one launch; moves ``l2`` on.
-
-    Registers and local memory are the compiler's where it was asked.
-    """
+    """The modelled time of one launch, with the compiler's registers and local memory where known; moves ``l2`` on."""
     registers, frame_bytes = pressure_of(ttir, num_warps * spec.warp_size).registers, None
     if resources is not None and resources.registers is not None:
         registers, frame_bytes = resources.registers, 4 * (resources.spills or 0)
@@ -190,23 +187,13 @@ def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
                 work[unit] += dot.operations  # type: ignore[assignment]
         for op in block.ops:
             if op.name in ("tt.load", "tt.store"):
-                work[LOADED if op.name == "tt.load" else STORED] += _nbytes(op)
+                work[LOADED if op.name == "tt.load" else STORED] += bytes_of(op)  # type: ignore[assignment]
             if op.name in _WRITES:
                 value = op.operands[1].type
                 work[WRITTEN] += value.numel * elem_bytes(value.elem)
-        parent = None if block.parent is None else _place(block.parent, place)
+        parent = None if block.parent is None else place.get(id(block.parent.block))
         found.append(BlockWork(parent, dict(work)))
     return tuple(found)
-
-
-def _place(op: Op, place: Mapping[int, int]) -> int | None:
-    around: BasicBlock | None = op.block
-    return None if around is None else place.get(id(around))
-
-
-def _nbytes(op: Op) -> int:
-    pointer = op.operands[0].type
-    return pointer.numel * elem_bytes(pointer.pointee or "i8")
 
 
 _NAME = re.compile(r"%[\w$.#:-]+")
