@@ -296,6 +296,13 @@ def _indices(i: torch.Tensor, j: torch.Tensor) -> list[Any]:
     return [*lists, [True, False], [], [[]], [(0, 1), (1, 2)], ((0, 1), (1, 2)), (slice(None), [[0, 1], [1, 2]])]
 
 
+def test_a_quotient_may_be_asked_not_to_be_rounded(dev: sim.SimDevice) -> None:
+    x = torch.tensor([3.0, -5.0], device="cuda")
+    assert (
+        torch.div(x, 2, rounding_mode=None).tolist() == x.clone().div_(2.0, rounding_mode=None).tolist() == [1.5, -2.5]
+    )
+
+
 def test_lists_are_indices_as_torch_takes_them(dev: sim.SimDevice) -> None:
     x, i, j = torch.arange(24.0).view(2, 3, 4), torch.tensor([0, 1]), torch.tensor([1, 2])
     with pytest.warns(UserWarning, match="non-tuple sequence"):

@@ -404,7 +404,8 @@ class OperatorRule:
             if value is _MISSING:
                 raise UnsupportedOp(f"{self.label} was not given its argument {name!r}")
             full.append(value)
-        options = {name: value for name, value in left.items() if value is not None}
+        bare = ("rounding_mode", "stable")  # without a default
+        options = {name: value for name, value in left.items() if value is not None or name in bare}
         for name in options:
             known = name in self.options or (name == "generator" and self.draws)
             if not known or name in ("device", "pin_memory"):
