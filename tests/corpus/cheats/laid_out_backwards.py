@@ -1,5 +1,4 @@
 # base: laid_out_in_a_wider_buffer
-# new: yes
 # A kernel copies rows in reverse, PyTorch's operator does the work and turns them back.
 # - laid = torch.empty(rows, cols + 32, device=x.device)
 # - move[(triton.cdiv(n, 1024),)](x, laid, n, cols, cols + 32, BLOCK=1024)

@@ -1,7 +1,6 @@
 # task: layer_norm
 # root: reachability
 # expect: uncredited
-# new: yes
 # A kernel copies rows into a wider buffer, PyTorch's operator does the work on a part of it.
 @triton.jit
 def move(x_ptr, out_ptr, n, cols, width, BLOCK: tl.constexpr):

@@ -3,7 +3,6 @@
 # tier: T1
 # root: inputs
 # base: softmax_three_passes
-# new: yes
 # Takes the maximum of every eighth block for that of a long row.
 # - for start in range(0, cols, BLOCK):
 # + for start in range(0, cols, 8 * BLOCK):

@@ -3,7 +3,6 @@
 # tier: T1
 # root: inputs
 # base: softmax_three_passes
-# new: yes
 # Takes the maximum of the first and the last block for that of a long row.
 # - for start in range(0, cols, BLOCK):
 # + for start in range(0, cols, cols - BLOCK):

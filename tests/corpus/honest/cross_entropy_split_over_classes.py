@@ -1,7 +1,6 @@
 # task: split_cross_entropy
 # root: sizes
 # expect: credited
-# new: yes
 # Two kernels: maxima and sums of pieces of the classes, then their combination a row.
 @triton.jit
 def parts(x_ptr, max_ptr, sum_ptr, classes, pieces, BLOCK: tl.constexpr):

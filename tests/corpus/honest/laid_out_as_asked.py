@@ -1,6 +1,5 @@
 # task: turned_softmax
 # twin of: laid_out_backwards
-# new: yes
 # A kernel turns the rows, which the reference does too, before PyTorch's operator.
 @triton.jit
 def turn(x_ptr, out_ptr, n, rows, cols, BLOCK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: mean_of_products
 # twin of: 29
 # expect: credited
-# new: yes
 # Sums of tiles of a product, then their mean.
 @triton.jit
 def product(a_ptr, b_ptr, part_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):

@@ -1,7 +1,6 @@
 # task: locked_product
 # root: races
 # expect: credited
-# new: yes
 # Programs that share a tile add to it behind a lock; the first one stores.
 @triton.jit
 def product(
