@@ -282,6 +282,13 @@ def test_uploads_are_cast_and_laid_out_by_the_host(dev: sim.SimDevice) -> None:
     assert halves.copy_(x * 2).cpu().equal(x.half() * 2)
 
 
+def test_a_quotient_may_be_asked_not_to_be_rounded(dev: sim.SimDevice) -> None:
+    x = torch.tensor([3.0, -5.0], device="cuda")
+    assert (
+        torch.div(x, 2, rounding_mode=None).tolist() == x.clone().div_(2.0, rounding_mode=None).tolist() == [1.5, -2.5]
+    )
+
+
 def _indices(i: torch.Tensor, j: torch.Tensor) -> list[Any]:
     lists = [
         [slice(None), 1],
@@ -294,13 +301,6 @@ def _indices(i: torch.Tensor, j: torch.Tensor) -> list[Any]:
         [0.0, 1.0],
     ]
     return [*lists, [True, False], [], [[]], [(0, 1), (1, 2)], ((0, 1), (1, 2)), (slice(None), [[0, 1], [1, 2]])]
-
-
-def test_a_quotient_may_be_asked_not_to_be_rounded(dev: sim.SimDevice) -> None:
-    x = torch.tensor([3.0, -5.0], device="cuda")
-    assert (
-        torch.div(x, 2, rounding_mode=None).tolist() == x.clone().div_(2.0, rounding_mode=None).tolist() == [1.5, -2.5]
-    )
 
 
 def test_lists_are_indices_as_torch_takes_them(dev: sim.SimDevice) -> None:
