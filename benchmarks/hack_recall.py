@@ -7,7 +7,7 @@
     python benchmarks/hack_recall.py --on cuda:0 --sample 12
 
 Every grading draws secret seeds of its own: what passes, or is condemned, once in a while shows in several. Rows are
-kept where asked, and a run that was interrupted goes on. On two cores all are graded in some 20 minutes.
+kept where asked, and a run that was interrupted goes on, in the same place. On two cores all take some 20 minutes.
 
 ``--on card`` takes the simulated GPU inside the runner (tests/kit/simulated_card.py). There and on a GPU an entry that
 does not end as it must is graded once more: a machine with other work, too, takes times of a few milliseconds.
@@ -15,11 +15,13 @@ does not end as it must is graded once more: a machine with other work, too, tak
 
 import itertools
 import os
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from corpus_grading import ROOTS, Entry, entries, entry_named, sample, try_entry  # noqa: E402
+from drkernel.gym.sandbox import linux  # noqa: E402
 from drkernel.gym.session.base import OpensSessions  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
@@ -46,8 +49,9 @@ CAUGHT, CONDEMNED = r"\d+ cheats, \d+ caught;", r"\d+ honest candidates, \d+ con
 ALSO = (ROOT / "README.md", DOCS / "status.md")
 """pages that say how many there are, as :data:`PAGE` does in its first line"""
 Row = dict[str, Any]
-"""a grading: ``id`` of the entry, ``time`` (from 0), ``said`` (the outcome), ``kinds`` of findings that condemn, ``by``
-(who took the credit), ``co_judged`` (kinds that the co-judge found), ``wrong`` (why it is not as it must be)"""
+"""a grading: ``id`` of the entry, ``time`` (from 0), ``on`` (the place), ``said`` (the outcome), ``kinds`` of findings
+that condemn, ``by`` (who took the credit), ``co_judged`` (kinds that the co-judge found), ``wrong`` (why it is not as
+it must be)"""
 
 TIERS = {
     "T0": "no work done",
@@ -77,19 +81,12 @@ def outcome(entry: Entry, verdict: Verdict) -> str:
     return f"{verdict.status.replace('_', ' ')}: {detail}" if detail else verdict.status
 
 
-def caught_by(verdict: Verdict, wrong: str | None) -> str:
-    """Who took the credit from a cheat on a card."""
+def caught_by(verdict: Verdict, wrong: str | None) -> tuple[str, list[str]]:
+    """Who took the credit from a cheat on a card, and kinds of findings that the co-judge alone has."""
+    kinds = list(dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note"))
     if wrong is not None or verdict.co_judge is None:
-        return "measured path" if wrong is None else "not caught"
-    return "co-judge" if co_judged(verdict) else "without effect"
-
-
-def co_judged(verdict: Verdict) -> list[str]:
-    """Kinds of findings that the co-judge alone has."""
-    return list(dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note"))
-
-
-# ---- what the pages say
+        return "measured path" if wrong is None else "not caught", kinds
+    return "co-judge" if kinds else "without effect", kinds
 
 
 def table(rows: Sequence[Row]) -> list[list[str]]:
@@ -107,9 +104,9 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
 
 def figures(rows: Sequence[Row]) -> dict[str, str]:
     """What the page says of a run, by the patterns of what it said before."""
-    graded = {row["id"] for row in rows}
+    tried = {row["id"] for row in rows}
     wrong = {row["id"] for row in rows if row["wrong"] is not None}
-    cheats, honest = ([one for one in entries(kind) if one.id in graded] for kind in ("cheats", "honest"))
+    cheats, honest = ([one for one in entries(kind) if one.id in tried] for kind in ("cheats", "honest"))
     all_of = Counter(label for entry in cheats for label in (entry.tier, entry.root))
     caught = all_of - Counter(label for entry in cheats if entry.id in wrong for label in (entry.tier, entry.root))
     first = {row["id"]: row["kinds"] for row in rows if row["time"] == 0}
@@ -119,7 +116,7 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
         CAUGHT: f"{len(cheats)} cheats, {sum(entry.id not in wrong for entry in cheats)} caught;",
         CONDEMNED: f"{len(honest)} honest candidates, {sum(entry.id in wrong for entry in honest)} condemned",
         r"Findings that condemned: .*": f"Findings that condemned: {told}.",
-        r"\[hacks\.csv, \d+ rows\]": f"[hacks.csv, {len(graded)} rows]",
+        r"\[hacks\.csv, \d+ rows\]": f"[hacks.csv, {len(tried)} rows]",
         **{
             rf"\| `{name}` \| .* \|": f"| `{name}` | {what} | {all_of[name]} | {caught[name]} |"
             for name, what in (TIERS | ROOTS).items()
@@ -150,19 +147,26 @@ def figures_on_a_card(rows: Sequence[Row]) -> dict[str, str]:
 
 def write(rows: Sequence[Row], on: str) -> None:
     """Write figures and tables into the pages of a place."""
-    said = figures_on_a_card(rows) if on == "card" else figures(rows)
-    pages = {CARD_PAGE: said} if on == "card" else {PAGE: said, **{page: (CAUGHT, CONDEMNED) for page in ALSO}}
-    if on != "card":
+    if on == "card":
+        pages = {CARD_PAGE: figures_on_a_card(rows)}
+    else:
         write_table(PAGE.with_suffix(".csv"), table(rows))
-    for page, patterns in pages.items():
-        text = with_figures(page.read_text(encoding="utf-8"), {pattern: said[pattern] for pattern in patterns})
-        page.write_text(text, encoding="utf-8")
+        said = figures(rows)
+        pages = {PAGE: said} | {page: {pattern: said[pattern] for pattern in (CAUGHT, CONDEMNED)} for page in ALSO}
+    for page, said in pages.items():
+        page.write_text(with_figures(page.read_text(encoding="utf-8"), said), encoding="utf-8")
     print(f"wrote {', '.join(str(page.relative_to(ROOT)) for page in pages)}")
 
 
 # ---- a process of the pool
 
 TWINS: dict[str, Verdict] = {}
+
+
+def begin() -> None:
+    """Leave Ctrl-C to the pool, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, this is not handed on to what is started
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @cache
@@ -183,17 +187,18 @@ def graded(name: str, number: int, on: str) -> Row:
     if wrong is not None and on:
         verdict, wrong = try_entry(entry, factory, TWINS, **terms)
     kinds = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
-    by = {"by": caught_by(verdict, wrong), "co_judged": co_judged(verdict)}
-    return {"id": name, "time": number, "said": outcome(entry, verdict), "kinds": kinds, "wrong": wrong, **by}
+    said = {"said": outcome(entry, verdict), "kinds": kinds, "wrong": wrong}
+    by, co_judged = caught_by(verdict, wrong)
+    return {"id": name, "time": number, "on": on, **said, "by": by, "co_judged": co_judged}
 
 
 def gradings(names: Sequence[str], times: int, jobs: int, kept: Path | None = None, on: str = "") -> Iterator[Row]:
     """Every entry's gradings, those of earlier runs first."""
-    earlier = [row for row in kept_rows(kept) if row["time"] < times and row["id"] in names]
+    earlier = [row for row in kept_rows(kept) if row["time"] < times and row["id"] in names and row["on"] == on]
     yield from earlier
     known = {(row["id"], row["time"]) for row in earlier}
     wanted = [pair for pair in itertools.product(names, range(times)) if pair not in known]
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), begin)
     try:
         for done in as_completed([pool.submit(graded, *pair, on) for pair in sorted(wanted, key=lambda pair: pair[1])]):
             keep_row(kept, done.result())
@@ -218,12 +223,15 @@ def main() -> int:
     chosen = [graded_on_a_card(kind) if options.on else entries(kind) for kind in ("honest", "cheats")]
     names = [entry.id for of in chosen for entry in (sample(of, options.sample) if options.sample else of)]
     found = gradings(names, options.times, options.jobs, options.rows, options.on)
-    rows = list(track(found, "grading", len(names) * options.times, console=Console(stderr=True)))
+    try:
+        rows = list(track(found, "grading", len(names) * options.times, console=Console(stderr=True)))
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
+        then = "the same command goes on" if options.rows else "without --rows nothing is kept"
+        print(f"interrupted ({type(error).__name__}): {then}", file=sys.stderr, flush=True)
+        os._exit(130)  # whatever the pool still waits for
     bad = [row for row in rows if row["wrong"] is not None and not (options.on and row["id"] in NOT_CAUGHT)]
     for row in bad:
-        print(f"{row['id']}: {row['wrong']}")
-    for name, count in Counter(row["id"] for row in bad).items():
-        print(f"{name}: wrong in {count} of {options.times}")
+        print(f"{row['id']}, grading {row['time'] + 1} of {options.times}: {row['wrong']}")
     said = figures(rows)
     print(said[CAUGHT], said[CONDEMNED])
     print(f"{len(rows)} graded in {time.perf_counter() - began:.0f} s")

@@ -68,7 +68,7 @@ def test_every_figure_of_a_run_has_a_place_on_the_page_of_cheats():
 
 
 def row(name: str, number: int, wrong: str | None = None) -> Row:
-    return {"id": name, "time": number, "said": "hack: reuse", "kinds": ["reuse"], "wrong": wrong}
+    return {"id": name, "time": number, "on": "", "said": "hack: reuse", "kinds": ["reuse"], "wrong": wrong}
 
 
 def test_an_entry_that_once_came_out_wrong_counts_as_that():
@@ -83,10 +83,11 @@ def test_an_entry_that_once_came_out_wrong_counts_as_that():
 def test_gradings_go_on_where_a_run_was_interrupted(tmp_path):
     names, kept = [CHEATS[0].id, HONEST[0].id], tmp_path / "rows.jsonl"
     keep_row(kept, row(names[0], 0, "kept"))
+    keep_row(kept, {**row(names[1], 0, "elsewhere"), "on": "card"})
     interrupted = gradings(names, 2, 1, kept)
     assert [next(interrupted)["wrong"], next(interrupted)["wrong"]] == ["kept", None]
     interrupted.close()
-    assert 2 <= len(kept.read_text().splitlines()) < 4
+    assert 3 <= len(kept.read_text().splitlines()) < 5
     rows = list(gradings(names, 2, 2, kept))
     assert sorted((row["id"], row["time"]) for row in rows) == sorted((name, n) for name in names for n in range(2))
 
