@@ -16,9 +16,9 @@ from unittest.mock import patch
 import torch
 import torch._VF
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from drkernel.base.modes import DispatchMode
 from drkernel.sim.cost.operators import in_order, operator_cost, read_only, synchronises
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.roofline import L2State
@@ -69,7 +69,7 @@ class PatchedCalls(LibraryCalls):
         return original(*args, **kwargs) if result is NotImplemented else result
 
 
-class OperatorTracer(TorchDispatchMode):
+class OperatorTracer(DispatchMode):
     """A context manager that passes every ATen operator under it to ``sink``; for meta and CPU tensors."""
 
     def __init__(self, sink: Callable[[TracedCall], None]) -> None:

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from drkernel.base.modes import DispatchMode
 from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.engine import DeviceEngine
@@ -87,7 +87,7 @@ def _cuda(spec: GPUSpec) -> list[tuple[Any, str, Any]]:
     ]
 
 
-class _ConstantsOnHost(TorchDispatchMode):
+class _ConstantsOnHost(DispatchMode):
     """Make on the host what a compiler makes on the GPU to learn its value: constants that it folds."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

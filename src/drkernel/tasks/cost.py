@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from drkernel.base.modes import DispatchMode
 from drkernel.config import Config
 from drkernel.sim.gpu.datafree import RECURRENT, recurrent_results
 from drkernel.sim.gpu.shapes import on_meta as on_meta_tensors
@@ -138,7 +138,7 @@ def tensor_form(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
 
 
-class _Written(TorchDispatchMode):
+class _Written(DispatchMode):
     """Adds up the bytes of every operator's outputs; views cost nothing."""
 
     def __init__(self) -> None:
@@ -148,10 +148,6 @@ class _Written(TorchDispatchMode):
         """operations of products, convolutions and attention"""
         self.widest = 0
         """bytes of the largest outputs of one operator, as judged"""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = on_meta_tensors(func, args, kwargs or {})

@@ -34,9 +34,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from drkernel.base.modes import DispatchMode
 from drkernel.task import Precision, Task, TaskError, override_constants, sized_reference
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, alike, tolerance_for
@@ -568,7 +568,7 @@ def random_by(instance: Instance, inputs: list[Any]) -> str | None:
     return f"the numbers that {', '.join(sorted(other.drawn))} draws{where}"
 
 
-class _OtherNumbers(TorchDispatchMode):
+class _OtherNumbers(DispatchMode):
     """Operators that draw get other numbers, even where the module seeds a generator itself: one on a GPU gives others,
     too."""
 
@@ -577,10 +577,6 @@ class _OtherNumbers(TorchDispatchMode):
         self.drawn: set[str] = set()
         """names of the operators that drew"""
         self._seed = OTHER
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from drkernel.base.modes import DispatchMode
 
 BLOCK = 16
 LOG2_E = 1.4426950408889634
@@ -26,7 +27,7 @@ _IN_ORDER: ContextVar[float | None] = ContextVar("in_order", default=None)
 """where sums begin that run term after term, as a share of their terms"""
 
 
-class Reordered(TorchDispatchMode):
+class Reordered(DispatchMode):
     """Within the block, operators that round run in another order of operations. Thread-local.
 
     ``one_pass`` also computes variances as ``E[x^2] - E[x]^2``, as many kernels do; this loses accuracy where the mean

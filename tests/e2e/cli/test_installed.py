@@ -126,6 +126,19 @@ def test_commands_start_without_torch():
     assert done.stdout == "False\n", done.stderr
 
 
+def test_a_sum_in_another_order_imports_no_compiler():
+    """As every operator under a dispatch mode of PyTorch's own would: a second and 100 MB of each judge."""
+    code = "import sys, torch\nfrom drkernel.tasks.reorder import Reordered\n"
+    code += "with Reordered(in_order=0.5):\n    torch.ones(64).sum()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch._dynamo' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_an_absence_that_no_extra_mends_is_not_explained():
     assert how_to_get("torch", "eval") is None
     assert how_to_get("my_plugin.module", "train") is None

@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.base.files import Recent
+from drkernel.base.modes import DispatchMode
 from drkernel.gym.judge import findings as show
 from drkernel.sim.cost.operators import by_name
 from drkernel.sim.cost.records import ITEM_BYTES
@@ -485,16 +485,12 @@ def live_share(source: str) -> float:
     return max(HALF, masks.least)
 
 
-class _Masks(TorchDispatchMode):
+class _Masks(DispatchMode):
     """Records the share of elements that masking operators keep."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.least = 1.0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

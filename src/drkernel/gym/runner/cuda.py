@@ -18,9 +18,9 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from drkernel.base.modes import DispatchMode
 from drkernel.gym.runner.runner import Runner, type_name
 from drkernel.gym.runner.values import Granted, unpack
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, FREE_OPERATORS
@@ -381,12 +381,8 @@ class _HostMark:
         return (end.seconds - self.seconds) * 1e3
 
 
-class _Census(TorchDispatchMode):
+class _Census(DispatchMode):
     """Counts ATen operators with device work, and puts bands behind what is allocated."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

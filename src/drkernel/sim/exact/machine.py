@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
+from drkernel.base.modes import DispatchMode
 from drkernel.sim.exact.operators import MOVES, OPERATORS
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, UNSAID_WRITES
 from drkernel.sim.wire.commands import Ref, TensorSpec, decode
@@ -411,12 +411,8 @@ class ExactMachine:
 _OF_FORM = frozenset(("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"))
 
 
-class Watched(TorchDispatchMode):
+class Watched(DispatchMode):
     """Shows a machine what PyTorch runs in this process, while it runs."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo at the first operator
 
     def __init__(self, machine: ExactMachine):
         super().__init__()

@@ -19,9 +19,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from drkernel.base.modes import DispatchMode
 from drkernel.sim.host.library_calls import records, registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, is_composite, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
@@ -85,15 +85,10 @@ _plain_meta = threading.local()
 """``.depth`` > 0 while host code makes meta tensors of its own"""
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(DispatchMode):
     """Forwards operators on device tensors, and those that ask for the device: factories and uploads."""
 
     supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: skipping would wrap every operator and import torch._dynamo, which takes seconds."""
-        return False
 
     def __init__(self, link: DeviceLink):
         super().__init__()
