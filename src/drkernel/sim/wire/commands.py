@@ -6,7 +6,9 @@ unpickled, so the device side can be trusted while the host side is hostile.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -24,6 +26,8 @@ _MEMORY_FORMATS = {
     str(value).removeprefix("torch."): value
     for value in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 }
+Decoder = Callable[[Any, int], Any]
+"""makes a value of what a tag marks, at a depth of nesting"""
 
 
 class ProtocolError(RuntimeError):
@@ -109,10 +113,15 @@ class Channel(Protocol):
         """Answer a query about the device: memory in use, modelled time."""
 
 
-def encode(value: Any) -> Any:
-    """Encode a value as JSON-able data; raise :class:`ProtocolError` for one that cannot cross."""
+def encode(value: Any, beyond: Callable[[Any], Any] = lambda value: None) -> Any:
+    """Encode a value as JSON-able data; raise :class:`ProtocolError` for one that cannot cross.
+
+    ``beyond`` encodes what else may cross, or in another way than here; it returns None for the rest.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
+    if (found := beyond(value)) is not None:
+        return found
     if isinstance(value, float):
         return value if math.isfinite(value) else {"f": repr(value)}
     if isinstance(value, complex):
@@ -131,25 +140,28 @@ def encode(value: Any) -> Any:
     if isinstance(value, torch.layout):
         return {"l": str(value).removeprefix("torch.")}
     if isinstance(value, (tuple, list, torch.Size)):
-        return [encode(item) for item in value]
+        return [encode(item, beyond) for item in value]
     if isinstance(value, dict):
         return {"o": {str(key): encode(item) for key, item in value.items()}}
-    raise ProtocolError(f"a value of type {type(value).__name__} cannot cross to the device")
+    raise ProtocolError(f"a value of type {type(value).__name__} cannot cross to another process")
 
 
-def decode(data: Any, depth: int = 0) -> Any:
-    """Decode the output of :func:`encode`; raise :class:`ProtocolError` on anything else."""
+def decode(data: Any, depth: int = 0, beyond: Mapping[str, Decoder] = MappingProxyType({})) -> Any:
+    """Decode the output of :func:`encode`; raise :class:`ProtocolError` on anything else.
+
+    ``beyond`` decodes by their tags what another ``beyond`` encoded.
+    """
     if depth > 32:
         raise ProtocolError("message nested too deeply")
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
     if isinstance(data, list):
-        return [decode(item, depth + 1) for item in data]
+        return [decode(item, depth + 1, beyond) for item in data]
     if not isinstance(data, dict) or len(data) != 1:
         raise ProtocolError("malformed value in message")
     ((tag, body),) = data.items()
     try:
-        return _DECODERS[tag](body, depth)
+        return (beyond.get(tag) or _DECODERS[tag])(body, depth)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ProtocolError(f"malformed {tag!r} value in message") from error
 
@@ -159,7 +171,7 @@ def _decode_spec(body: Any, depth: int) -> TensorSpec:
     return TensorSpec(int(handle), tuple(shape), tuple(stride), int(offset), DTYPES[dtype], *map(int, place))
 
 
-_DECODERS = {
+_DECODERS: dict[str, Decoder] = {
     "f": lambda body, depth: float(body),
     "c": lambda body, depth: complex(float(body[0]), float(body[1])),
     "t": lambda body, depth: Ref(int(body)),
