@@ -100,7 +100,11 @@ def _full(verdict: Verdict, source: str | None) -> list[str]:
         checked = view.figure("checked")
         parts += [_sentence(view.wrong), _sentence(checked.text if checked is not None else ""), view.sizes]
     if verdict.status == "correct":
-        parts += [*_speed_text(verdict, view), table, *(_work_left(verdict.profile) if verdict.profile else ())]
+        parts += [*_speed_text(verdict, view), table]
+        if verdict.profile is not None:
+            left = ", ".join(still_library(verdict.profile))
+            parts += [hot_lines(verdict.profile)]
+            parts += [f"Still done by PyTorch: {left}. Move this work into your kernels." if left else ""]
     parts += [*found["bug"], *found["note"]]
     if verdict.status != "correct":
         parts += [table if verdict.error is None else ""]
@@ -119,12 +123,6 @@ def _speed_text(verdict: Verdict, view: VerdictView) -> list[str]:
         f"Speedup {speedup.text}." if speedup is not None else "", f"It {view.host}." if view.host else "", view.sizes,
         f"{coverage.text}." if coverage is not None else "", f"It is {view.exactness}." if proved else "",
     ]  # fmt: skip
-
-
-def _work_left(profile: Profile) -> list[str]:
-    left = still_library(profile)
-    told = f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels." if left else ""
-    return [hot_lines(profile), told]
 
 
 def profile_table(device: DeviceTime) -> str:

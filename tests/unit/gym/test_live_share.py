@@ -2,7 +2,9 @@
 
 import pytest
 
-from drkernel.gym.judge.modelled_timing import live_share
+from drkernel.gym.judge.modelled_timing import forms_of, reference_work
+from drkernel.task import TaskError
+from drkernel.tasks.reference import load_reference
 
 SOURCE = """
 import torch, torch.nn.functional as F
@@ -29,8 +31,50 @@ SCORES = "s = x @ x.transpose(-1, -2); "
         (SCORES + "return s.masked_fill(torch.ones(16, 16).triu(1) > 0, -1e9).softmax(-1) @ x", 0.5),
         (SCORES + "return s.masked_fill(torch.eye(16) == 0, -1e9).softmax(-1) @ x", 0.5),
         ("return x[:, [1, 2]]", 0.5),
-        ("raise ValueError", 0.5),
     ],
 )
 def test_the_least_that_any_mask_keeps_counts(body, share):
-    assert live_share(SOURCE.format(body=body)) == pytest.approx(share, abs=0.01)
+    reference = load_reference(SOURCE.format(body=body))
+    assert reference_work(reference, reference.draw_inputs(0)).live == pytest.approx(share, abs=0.01)
+    assert reference_work(reference).live == pytest.approx(share, abs=0.01)
+
+
+LENGTHS = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, lengths):
+        inside = torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None]
+        {body}
+def get_inputs():
+    return [torch.randn({rows}, 64, 8), torch.randint(1, 65, ({rows},))]
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return (x * inside[:, :, None]).sum(1)",
+        "return x.masked_fill(~inside[:, :, None], 0.0).sum(1)",
+        "return torch.where(inside[:, :, None], x, 0.0).sum(1)",
+        "return torch.softmax(x.sum(-1) + torch.where(inside, 0.0, float('-inf')), -1)",
+    ],
+)
+def test_lengths_ask_for_the_share_that_they_keep_in_that_very_call(body: str) -> None:
+    for rows in (4, 4096):  # at the second nothing has data but the lengths
+        reference = load_reference(LENGTHS.format(body=body, rows=rows))
+        drawn = forms_of(reference.source).inputs[1]
+        assert reference_work(reference).asked == pytest.approx(float(drawn.double().mean()) / 64)
+        given = reference.draw_inputs(5)
+        assert reference_work(reference, given).asked == pytest.approx(float(given[1].double().mean()) / 64)
+
+
+def test_what_no_whole_numbers_decide_asks_for_nothing() -> None:
+    causal = SOURCE.format(body=SCORES + "return s.masked_fill(torch.ones(16, 16).triu(1) > 0, -1e9).softmax(-1) @ x")
+    by_data = LENGTHS.format(body="return torch.where(x > 0, x, 0.0) * inside[:, :, None]", rows=4096)
+    for source in (causal, by_data):
+        assert reference_work(load_reference(source)).asked is None
+
+
+def test_a_reference_that_does_not_run_has_no_work() -> None:
+    with pytest.raises(TaskError, match="ValueError"):
+        reference_work(load_reference(SOURCE.format(body="raise ValueError")))

@@ -69,6 +69,8 @@ class ExpectedSide:
         """candidate's name -> reference's name of every weight that is handed over"""
         self.apart: list[str] = []
         """the reference's weights that the candidate builds for itself, so that none of them is ever drawn anew"""
+        self.skipped = 0
+        """draws of inputs that are left out"""
 
     @property
     def conv_tf32(self) -> bool:
@@ -166,7 +168,7 @@ class ExpectedSide:
 
     def call(self, index: int, variant: Variant) -> ReferenceCall:
         """Draw fresh inputs and their oracle for call ``index``."""
-        return self.instance.draw_call(self.seeds("inputs", index), variant)
+        return self.instance.draw_call(self.seeds("inputs", index + self.skipped), variant)
 
     def patched(self, index: int, base: ReferenceCall) -> ReferenceCall:
         """Return ``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from drkernel.gym.judge.modelled_timing import HALF, ReferenceWork
+from drkernel.gym.judge.modelled_timing import ReferenceWork
 from drkernel.gym.judge.seen import BETWEEN, UPDATES, WHOLE, Launched, Seen, Signature
 from drkernel.sim.gpu.pricing import LOADED, STORED
 
@@ -73,8 +73,6 @@ class Exercise:
     """the reference's work at the sizes of that call; None when unknown"""
     kept_rows: bool
     """only axes of independent work were shorter than the task's own"""
-    live: float = HALF
-    """share of the reference's results at those sizes that its masks keep, where it has any"""
     all_steps: bool = False
     """the reference took as many steps as at its own sizes"""
 
@@ -414,8 +412,11 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     for_a_byte = [sum(_arithmetic(call).values()) / max(1.0, sum(call.read.values())) for call in (one.seen, own.seen)]
     if done <= SHORTCUT and SLACK * for_a_byte[0] <= min(ONCE, for_a_byte[1]):
         return
-    kept = one.live if own.work.discards else 1.0  # a kernel skips what a mask discards
-    if doing < AGREEING * min(done, kept) and not _all_products(own, kept):
+    kept = one.work.live if own.work.discards else 1.0  # a kernel skips what a mask discards
+    mine = sum(_products(own.seen).values()) - own.seen.library_flops
+    # nearly all of it is for products, and own kernels make all of those
+    made = own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
+    if doing < AGREEING * min(done, kept) and not made:
         expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])
         if expected is None:
             expected = left * min(done, kept)
@@ -427,12 +428,6 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     yield from _in_units(own, same, _products, least)
     if not _products(own.seen):
         yield from _in_units(own, same, _on_vectors, _vectors_asked(own, one, left * kept))
-
-
-def _all_products(own: OwnCall, kept: float) -> bool:
-    """Whether own kernels make all the products that nearly all of the reference's arithmetic is for."""
-    mine = sum(_products(own.seen).values()) - own.seen.library_flops
-    return own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
 
 
 def _products_asked(one: Exercise, same: Sequence[Exercise], left: float) -> dict[str, float]:
@@ -506,8 +501,10 @@ def _expected(counted: Mapping[float, float], size: float, root: float = -1 / 2)
 
 
 def _least_share(own: OwnCall, name: str, checked: Sequence[tuple[Mapping[str, int], Mapping[str, float]]]) -> float:
-    """The least share of an argument to be read where the reference discards results, from sizes and shares; else any
-    smaller one is too small."""
+    """The least share of an argument to be read where the reference discards results, from sizes and shares, or by what
+    its lengths ask for where some was left out; else any smaller one is too small."""
+    if own.work.asked is not None and max(shares.get(name, 0.0) for _, shares in checked) < FULL:
+        return own.work.asked
     if not own.work.discards or name not in own.seen.sizes:
         return math.inf
     counted = {float(sizes[name]): sizes[name] * shares.get(name, 0.0) for sizes, shares in checked if name in sizes}

@@ -23,7 +23,6 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.base.files import Recent
-from drkernel.base.modes import DispatchMode
 from drkernel.gym.judge import findings as show
 from drkernel.sim.cost.operators import by_name
 from drkernel.sim.cost.records import ITEM_BYTES
@@ -34,10 +33,11 @@ from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.tensor import DeviceLink, DeviceTensor
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.wire.commands import Ref, TensorSpec
 from drkernel.task import TaskError
 from drkernel.tasks.cost import tensor_form
 from drkernel.tasks.oracle import flatten_outputs
-from drkernel.tasks.promote import cloned, copied
+from drkernel.tasks.promote import copied
 from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Bound, Finding, Profile, ProfileRow, Speedup, Timing
 
@@ -47,20 +47,14 @@ _known: Recent[tuple[str, str, bool], Profile] = Recent(512)
 def reference_profile(
     key: str, spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False
 ) -> Profile:
-    """The modelled profile of one eager call of ``model(*inputs)`` on a GPU, cached under all but model and inputs.
+    """The modelled profile of one eager call of ``model(*inputs)`` (host tensors) on a fresh simulated GPU of this
+    process, cached under all but model and inputs.
 
     ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
     the reference does not run on the device, with its own message.
     """
-    cached = (key, spec.name, conv_tf32)
-    profile = _known.get(cached)
-    if profile is None:
-        profile = _known[cached] = model_profile(spec, model, inputs, conv_tf32=conv_tf32)
-    return profile
-
-
-def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False) -> Profile:
-    """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
+    if (known := _known.get((key, spec.name, conv_tf32))) is not None:
+        return known
     engine = DeviceEngine(spec, checks="off")
     engine.accounts.conv_tf32 = conv_tf32
     with host_modes(engine) as link:
@@ -76,7 +70,8 @@ def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf
             raise TaskError(
                 f"the reference does not run on {spec.full_name}: {type(error).__name__}: {error}"
             ) from error
-        return engine.profile()
+    profile = _known[key, spec.name, conv_tf32] = engine.profile()
+    return profile
 
 
 @contextmanager
@@ -293,6 +288,10 @@ class ReferenceWork:
     elements: Mapping[str, float] = field(default_factory=dict)
     """of each argument and weight, as in ``Seen.sizes``, that operators read, or pick by indices; of each operator, by
     its label, that it reads"""
+    live: float = 1.0
+    """the least share of elements that a masking operator keeps, where masks are known, else half"""
+    asked: float | None = None
+    """the least share that masks keep, where all of them follow from whole numbers among the inputs"""
 
     @property
     def operations(self) -> float:
@@ -303,6 +302,62 @@ class ReferenceWork:
     def operations_per_byte(self) -> float:
         """The same for each byte of inputs, weights and outputs."""
         return self.operations / max(1, self.input_bytes + self.weight_bytes + self.output_bytes)
+
+
+HALF = 0.5
+"""about the share that a causal mask keeps; the lower bound, and the value when discarded elements cannot be
+determined"""
+NEVER = -1e4
+"""a score with this added gets weight 0, or less"""
+_PARTS = ("tril", "triu", "diag", "masked_s")
+"""operators whose result may be the mask or the remaining values: their shares say nothing"""
+
+
+class _WatchedEngine(DeviceEngine):
+    """A device that looks at how much of the elements its masking operators keep."""
+
+    live = taken = 1.0
+    """the least share that a mask keeps, half where it is not known, and that indices take"""
+    known = True
+    """whether all masks were known"""
+
+    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator, as any device does."""
+        self.live = min(self.live, self._kept(name, {**by_name(name, args), **kwargs}))
+        result = super().op(name, args, kwargs)
+        if name.startswith(_TAKEN) and isinstance(result, TensorSpec):
+            of = self.heap.held(args[0].handle).tensor.numel()
+            self.taken = min(self.taken, math.prod(result.shape) / max(1, of))
+        return result
+
+    def _kept(self, name: str, given: Mapping[str, Any]) -> float:
+        """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
+        if name.startswith("masked_fill"):
+            return 1.0 - self._share(given["mask"])
+        if name.startswith("where"):
+            sides = [given.get("self"), given.get("other")]
+            kept = [isinstance(one, Ref) and self.heap.held(one.handle).tensor.numel() > 1 for one in sides]
+            if not any(kept):  # two numbers make a mask that is added to scores
+                kept = [self._share(one) > 0 for one in sides]
+            share = self._share(given["condition"])
+            return share if kept == [True, False] else 1.0 - share if kept == [False, True] else HALF
+        if name.startswith("_scaled_dot_product"):
+            mask, causal = given.get("attn_mask"), HALF if given.get("is_causal") else 1.0
+            return causal if mask is None else min(causal, self._share(mask))
+        if name.startswith("mul"):
+            factors = [one for one in given.values() if isinstance(one, Ref)]
+            masks = [one for one in factors if self.heap.held(one.handle).tensor.dtype == torch.bool]
+            return min([1.0, *map(self._share, masks)])
+        return HALF if name.startswith(_PARTS) else 1.0
+
+    def _share(self, mask: Any) -> float:
+        """Share of a mask's elements that are true, or of scores that are not discarded."""
+        elements = self.contents(mask.handle) if isinstance(mask, Ref) else torch.tensor(mask)
+        if elements is None:
+            self.known = False
+            return HALF
+        kept = elements if elements.dtype == torch.bool else elements > NEVER
+        return float(kept.to(torch.float64).mean()) if kept.numel() else 1.0
 
 
 @dataclass(frozen=True)
@@ -336,29 +391,34 @@ def reference_profile_at(spec: GPUSpec, reference: Reference, *, conv_tf32: bool
     return _timed(reference, spec, conv_tf32).profile
 
 
-def reference_work(reference: Reference) -> ReferenceWork:
-    """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
-    does."""
-    return _timed(reference, get_spec(_COUNTED_ON), False).work
+def reference_work(reference: Reference, inputs: Sequence[Any] = ()) -> ReferenceWork:
+    """Return the amount of work in one call of ``reference``, of that on ``inputs`` if they are given. Raises
+    :class:`TaskError` as :func:`reference_profile_at` does."""
+    return _timed(reference, get_spec(_COUNTED_ON), False, inputs).work
 
 
-def _timed(reference: Reference, spec: GPUSpec, conv_tf32: bool) -> _Timed:
-    timed = _run(reference.source, spec, conv_tf32).timed
-    if isinstance(timed, str):
+def _timed(reference: Reference, spec: GPUSpec, conv_tf32: bool, inputs: Sequence[Any] = ()) -> _Timed:
+    run = _run_on(reference, spec, conv_tf32, inputs) if inputs else _run(reference.source, spec, conv_tf32)
+    if isinstance(timed := run.timed, str):
         raise TaskError(f"the reference does not run without data on {spec.full_name}: {timed}")
     return timed
 
 
 @lru_cache(maxsize=_KEPT)
 def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
-    """Draw inputs on a fresh device without data, build the module there and call it twice."""
-    reference = load_reference(source)
-    engine = DeviceEngine(spec, data_free=DataFree())
+    return _run_on(load_reference(source), spec, conv_tf32, ())
+
+
+def _run_on(reference: Reference, spec: GPUSpec, conv_tf32: bool, given: Sequence[Any]) -> _Run:
+    """Draw inputs on a fresh device without data, or take those given, build the module there and call it twice."""
+    engine = _WatchedEngine(spec, data_free=DataFree())
+    put = tree_map(lambda leaf: engine.register(leaf) if isinstance(leaf, torch.Tensor) else leaf, list(given))
     engine.accounts.conv_tf32 = conv_tf32
     state: dict[str, Form] = {}
     outputs: tuple[Form | None, ...] | None = None
-    with host_modes(engine), torch.device("cuda"), torch.no_grad():
-        drawn = reference.draw_inputs(0)
+    with host_modes(engine) as link, torch.device("cuda"), torch.no_grad():
+        drawn = tree_map(lambda leaf: link.wrap(leaf) if isinstance(leaf, TensorSpec) else leaf, put)
+        drawn = drawn or reference.draw_inputs(0)
         missed = [dependence.message for dependence in engine.counters.dependences]
         engine.data_free = DataFree(on_read="refuse")
         timed: _Timed | str = ""
@@ -380,12 +440,13 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     return _Run(Forms(inputs, words, state, outputs), "; ".join(missed) or timed)
 
 
-def _second_call(engine: DeviceEngine, inputs: Any, weights: Mapping[str, Any], results: Any) -> _Timed:
+def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any], results: Any) -> _Timed:
     profile, entries = engine.profile(), engine.accounts.entries or ()
     operators = [entry for entry in entries if isinstance(entry, Operator)]
     named = {f"input {n}": leaf for n, leaf in enumerate(tree_leaves(inputs)) if isinstance(leaf, DeviceTensor)}
     named |= {f"weight {name}": value for name, value in weights.items()}
     at = {engine.heap.held(value._handle).base: name for name, value in named.items()}
+    numbers = any(isinstance(one, torch.Tensor) and not one.dtype.is_floating_point for one in tree_leaves(inputs))
     elements: Counter[str] = Counter()
     for operator in operators:
         picked = sum(meta.elements for meta in operator.outputs) if _plain(operator).startswith(_PICKS) else math.inf
@@ -401,6 +462,8 @@ def _second_call(engine: DeviceEngine, inputs: Any, weights: Mapping[str, Any], 
         products=sum(row.flops or 0.0 for row in profile.rows if row.name.removeprefix("aten.").startswith(_PRODUCTS)),
         discards=_discards(operators),
         elements=elements,
+        live=max(HALF, min(engine.live, engine.taken)),
+        asked=engine.live if numbers and engine.known and engine.live < 1 else None,
     )
     return _Timed(profile, work)
 
@@ -457,71 +520,3 @@ def bytes_among(values: Any) -> int:
     """Bytes of the tensors among ``values``, each once."""
     tensors = {id(leaf): leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)}
     return sum(leaf.numel() * ITEM_BYTES[str(leaf.dtype).removeprefix("torch.")] for leaf in tensors.values())
-
-
-HALF = 0.5
-"""about the share that a causal mask keeps; the lower bound, and the value when discarded elements cannot be
-determined"""
-NEVER = -1e4
-"""a score with this added gets weight 0, or less"""
-_PARTS = ("tril", "triu", "diag", "masked_s")
-"""operators whose result may be the mask or the remaining values: their shares say nothing"""
-
-
-@lru_cache(maxsize=256)
-def live_share(source: str) -> float:
-    """Return the least share of elements that a masking operator of a reference keeps, on inputs as it draws them.
-
-    Run on data, so for sizes that can be executed; at larger ones a mask of the same kind keeps about as much.
-    """
-    reference = load_reference(source)
-    masks = _Masks()
-    try:
-        model, inputs = reference.build(0), reference.draw_inputs(0)
-        with torch.no_grad(), masks:
-            model(*cloned(inputs))
-    except Exception:  # a reference may raise anything
-        return HALF
-    return max(HALF, masks.least)
-
-
-class _Masks(DispatchMode):
-    """Records the share of elements that masking operators keep."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.least = 1.0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self.least = min(self.least, _kept(func, args, kwargs))
-        return func(*args, **kwargs)
-
-
-def _kept(func: Any, args: Any, kwargs: dict[str, Any]) -> float:
-    """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
-    name = func._schema.name.removeprefix("aten::")
-    if name.startswith("masked_fill"):
-        return 1.0 - _share(args[1])
-    if name.startswith("where"):
-        kept, share = [isinstance(one, torch.Tensor) and one.numel() > 1 for one in args[1:]], _share(args[0])
-        if not any(kept):  # two numbers make a mask that is added to scores
-            kept = [float(one) > NEVER for one in args[1:]]
-        return share if kept == [True, False] else 1.0 - share if kept == [False, True] else HALF
-    if name.startswith("_scaled_dot_product"):
-        mask = kwargs.get("attn_mask")
-        causal = HALF if any(value is True for value in (*args, *kwargs.values())) else 1.0
-        return causal if mask is None else min(causal, _share(mask if mask.dtype == torch.bool else mask > NEVER))
-    if name.startswith(_TAKEN):
-        return _selected(func, args, kwargs)
-    return HALF if name.startswith(_PARTS) else 1.0
-
-
-def _selected(func: Any, args: Any, kwargs: dict[str, Any]) -> float:
-    """Share of its first argument's elements that an operator takes."""
-    numbers = torch.arange(args[0].numel()).reshape(args[0].shape)
-    return len(torch.unique(func(numbers, *args[1:], **kwargs))) / max(1, numbers.numel())
-
-
-def _share(mask: torch.Tensor) -> float:
-    return float(mask.to(torch.float64).mean()) if mask.numel() else 1.0

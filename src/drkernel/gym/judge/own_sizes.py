@@ -6,6 +6,7 @@ here nor there. Its device counts what the calls do, and this process prices it,
 did nothing that was not right in a call with data.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,10 @@ from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import AGREEING, Exercise, OwnCall, differences, goes_as_far, unclear, unexercised
 from drkernel.gym.judge.memory import TaskTooLarge, needed_bytes, shown, too_large
 from drkernel.gym.judge.modelled_timing import (
-    HALF,
     Forms,
     ReferenceWork,
     bytes_among,
     forms_of,
-    live_share,
     reference_profile_at,
     reference_work,
 )
@@ -54,6 +53,8 @@ ELSEWHERE = {"no_custom_kernel", "copy_kernel", "decoy_kernel"}
 """findings on a candidate that may leave other sizes than its own to PyTorch"""
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
 """limits of a call that only shows that a kernel is correct"""
+AS_MUCH, DRAWS, DRAWN_BYTES = 0.9, 32, 256 << 20
+"""the share of what the timed call's lengths ask for that is about as much; how many draws, and bytes, are looked at"""
 MOST_TIMES = 32
 """how far a module's own numbers may exceed the limit on operations; more would take minutes to check"""
 
@@ -364,19 +365,16 @@ class _Calls:
         missed = record.dependences
         if not missed:
             return
-        if {one.storage for one in missed} <= self._numbers_missing(arguments):
+        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
+        meta = [(handle, leaf) for handle, leaf in pairs if isinstance(leaf, torch.Tensor) and leaf.is_meta]
+        whole = [handle for handle, leaf in meta if not (leaf.is_floating_point() or leaf.is_complex())]
+        large = {region.storage for region in map(self.session.region, whole) if region is not None}
+        if {one.storage for one in missed} <= large:  # of integers without their elements, as they are too many
             raise Untimed("; ".join(one.message for one in missed[:3]))
         asked = [one for one in missed if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
         raise DataDependent("; ".join(one.message for one in missed[:3]))
-
-    def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
-        """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""
-        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
-        meta = [(handle, leaf) for handle, leaf in pairs if isinstance(leaf, torch.Tensor) and leaf.is_meta]
-        whole = [handle for handle, leaf in meta if not (leaf.is_floating_point() or leaf.is_complex())]
-        return {region.storage for region in map(self.session.region, whole) if region is not None}
 
     def _facts(self, result: CallResult, record: CallRecord) -> OwnCall:
         places = {**places_of(self.session, result.arguments), **self.weights}
@@ -463,7 +461,7 @@ class OwnTiming:
         """
         checker = self.checker
         timed = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
-        exercises = _exercises(timed, checker.session, self.weights, self.checked)
+        exercises = self._right(timed, checker.session, self.weights, self.checked)
         reads = max(call.result.record.device.host_reads for call in self.checker.calls if call.result.record.device)
         try:
             run = run_at_own_sizes(self.request, self.own, self.side, self.factory, reads)
@@ -535,6 +533,7 @@ class OwnTiming:
         """Calls in a fresh session, the last with nothing to compile or tune; none when one is wrong."""
         try:
             side = ExpectedSide(self.request, chosen.source)
+            side.skipped = self._draw_that_asks_as_much(side)
         except TaskError:
             return []
         with self.factory.open(self.request.settings) as session:
@@ -553,11 +552,37 @@ class OwnTiming:
                 usual, right = error.kind != "runtime_error", False
             if not usual and (chosen.kept_rows or modes == ("mixed",)):
                 self.wrong.append(chosen)
-            found = _exercises(checker.calls[-1:], session, weights or {}, chosen) if right else []
+            found = self._right(checker.calls[-1:], session, weights or {}, chosen) if right else []
             if self.idle and any(one.seen.signatures == call.seen.signatures for one in found for call in self.calls):
                 left = idle_launches(side, checker, device_records(checker.calls)[-1].launches, lambda: False)
                 self.idle = {place: name for place, name in self.idle.items() if name in left.values()}
             return found
+
+    def _draw_that_asks_as_much(self, side: ExpectedSide) -> int:
+        """The number of a draw whose lengths ask for as much of what masks may discard as the timed calls' do, at best
+        for no more: what is done less there than here is then done less than asked."""
+        own, usual = self.calls[0].work, work_at(side.reference.source)
+        if own.asked is None or usual is None or usual.asked is None:
+            return 0
+        nearest = math.inf, 0
+        for number in range(min(DRAWS, DRAWN_BYTES // max(1, usual.input_bytes) + 1)):
+            there = work_at(side.reference.source, side.reference.draw_inputs(side.seeds("inputs", number)))
+            if there is None or there.asked is None or AS_MUCH * own.asked <= there.asked <= own.asked:
+                return number
+            nearest = min(nearest, (abs(there.asked - own.asked), number))
+        return nearest[1]
+
+    def _right(
+        self, calls: Sequence[Checked], session: JobSession, weights: dict[str, Place], at: Chosen
+    ) -> list[Exercise]:
+        """What these calls, which were right, show; none of those whose lengths ask for less than the timed calls'."""
+        own, work, found = work_at(self.own.source), work_at(at.source), list[Exercise]()
+        for call in calls:
+            if work is not None and (work.discards or work.asked is not None):
+                work = work_at(at.source, call.case.inputs)
+            if work is None or own is None or (work.asked or 1.0) >= AS_MUCH * (own.asked or 0.0):
+                found += [Exercise(one, work, at.kept_rows) for one in facts_of([call], session, weights)]
+        return [one for place, one in enumerate(found) if one not in found[:place]]
 
 
 def placed_weights(
@@ -583,27 +608,20 @@ def places_of_weights(session: JobSession, loaded: LoadResult) -> dict[str, Plac
     return weight_places(session.state({name: UNKNOWN_FORM for name in loaded.parameters}))
 
 
-def _exercises(calls: Sequence[Checked], session: JobSession, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
-    work = work_at(at.source)
-    live = live_share(at.source) if work is not None and work.discards else HALF
-    return [Exercise(one, work, at.kept_rows, live) for one in facts_of(calls, session, weights)]
-
-
 def facts_of(calls: Sequence[Checked], session: JobSession, weights: dict[str, Place]) -> list[Seen]:
     """The work of each call; calls that did the same appear once."""
-    found: dict[str, Seen] = {}
+    found: dict[str, Seen | None] = {}
     for call in calls:
         record = call.result.record.device
-        if record is None or record.journal in found:
-            continue
-        if (facts := seen(record, {**places_of(session, call.result.arguments), **weights})) is not None:
-            found[record.journal] = facts
-    return list(found.values())
+        if record is not None and record.journal not in found:
+            found[record.journal] = seen(record, {**places_of(session, call.result.arguments), **weights})
+    return [facts for facts in found.values() if facts is not None]
 
 
-def work_at(source: str) -> ReferenceWork | None:
-    """The work of a reference's call at the sizes of ``source``; None where it does not run without data."""
+def work_at(source: str, inputs: Sequence[Any] = ()) -> ReferenceWork | None:
+    """The work of a reference's call at the sizes of ``source``, on ``inputs`` if they are given; None where it does
+    not run without data."""
     try:
-        return reference_work(load_reference(source))
+        return reference_work(load_reference(source), inputs)
     except TaskError:
         return None

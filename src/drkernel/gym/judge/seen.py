@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from torch.utils._pytree import tree_leaves
@@ -27,6 +28,8 @@ from drkernel.sim.process.control_socket import CallRecord
 SECTOR = 32
 SIZES_FROM = 16
 """smaller whole numbers among an operator's arguments say which axis, or how; larger ones may be sizes"""
+IDLE = 0.02
+"""a program that loads at most this share of what the busiest one does, and writes nothing, has nothing to do"""
 UPDATES = "atomic updates"
 WHOLE = "int"
 """the unit of integer work: mostly addresses, and the only unit where data are integers"""
@@ -74,6 +77,19 @@ class Launched:
     alike: tuple[tuple[float, tuple[tuple[int, float], ...]], ...]
     """programs of like work, as in ``LaunchStats.classes``, of all launches"""
 
+    @cached_property
+    def busy(self) -> tuple[float, Counter[int]]:
+        """Programs that write, or load more than a trifle of what a program loads, and their executions of each block:
+        the pieces of other ones lie beyond the end of what a length asks for."""
+        every = [(count, dict(entered)) for count, entered in self.alike]
+        most = max((self.asked(LOADED, entered) / count for count, entered in every), default=0.0)
+        programs, runs = 0.0, Counter[int]()
+        for count, entered in every:
+            if self.asked(WRITTEN, entered) or self.asked(LOADED, entered) > IDLE * most * count:
+                programs += count
+                runs.update(entered)
+        return programs, runs
+
     @property
     def filled(self) -> float:
         """Bytes touched by stores and atomics, each once, as a share of those of all their lanes."""
@@ -114,8 +130,9 @@ class Launched:
 
     def runs_of(self, block: int, parent: int | None) -> float:
         """Executions of a block for each of its enclosing one, or for each program."""
-        around = self.programs if parent is None else self.entered.get(parent, 0.0)
-        return self.entered.get(block, 0.0) / around if around else 0.0
+        programs, runs = self.busy
+        around = programs if parent is None else runs.get(parent, 0.0)
+        return runs.get(block, 0.0) / around if around else 0.0
 
     def kept(self, of: Launched, unit: str) -> float:
         """The share of another's work that remains when each block runs as often as here for each run of its enclosing
@@ -138,8 +155,8 @@ class Launched:
         return self.work.get(unit, 0.0) * max(parts, default=0.0) / whole if whole else self.per_program(unit)
 
     def per_program(self, unit: str) -> float:
-        """The mean work of a program."""
-        return self.work.get(unit, 0.0) / max(1, self.programs)
+        """The mean work of a program that is busy."""
+        return self.work.get(unit, 0.0) / max(1.0, self.busy[0])
 
     def unmasked(self, unit: str) -> float:
         """Bytes loaded or stored, as a share of those of all lanes: 1 when masks keep nothing away."""
