@@ -342,13 +342,7 @@ class Checker:
         """Require that outputs have memory of their own, unless the reference's do not."""
         inputs = {place: self.session.region(h) for place, h in enumerate(checked.result.arguments) if type(h) is int}
         known = {place: region for place, region in inputs.items() if region is not None}
-        outputs = [
-            TensorMemory(out.storage, out.address, out.shape, out.stride, out.dtype.itemsize)
-            if out.storage is not None and out.address is not None and out.dtype is not None
-            else None
-            for out in checked.result.outputs
-        ]
-        for output, kind, other in sorted(shared(outputs, known)):
+        for output, kind, other in sorted(shared([_region(out) for out in checked.result.outputs], known)):
             if (output, kind, other) not in checked.case.oracle.shared:
                 what = {"itself": "itself", "output": f"output {other}", "input": f"input {self.side.name_of(other)}"}
                 self.fail(checked, show.shared_output(checked.index, output, what[kind]))
@@ -396,11 +390,9 @@ class Checker:
         if checked.mode == "reweighted":  # the same inputs gave the right answer before: only the weights are new
             self.findings.append(show.stale_weights(checked.index, built=False))
             return
-        if self.side.has_weights:  # it may be right for the weights that the constructor made
-            built = self.side.problem.instance(self.side.build_seed, randomize=False).oracle(checked.case.inputs)
-            if compare(values, built, self.side.rule).passed_calls:
-                self.findings.append(show.stale_weights(checked.index, built=True))
-                return
+        if self.side.has_weights and self._has_built_weights(checked):
+            self.findings.append(show.stale_weights(checked.index, built=True))
+            return
         self._diagnose_precision(checked)
 
     def _is_right(self, checked: Checked, **how: Any) -> bool:
@@ -412,6 +404,12 @@ class Checker:
                 raise
             return False
         return bool(compare(values_of(result), checked.case.oracle, self.side.rule).passed_calls)
+
+    def _has_built_weights(self, checked: Checked) -> bool:
+        """Return whether the answer is right for the weights that the constructor made."""
+        built = self.side.problem.instance(self.side.build_seed, randomize=False)
+        oracle = built.oracle(checked.case.inputs)
+        return bool(compare(values_of(checked.result), oracle, self.side.rule).passed_calls)
 
     def _diagnose_precision(self, checked: Checked) -> None:
         values, wrong = values_of(checked.result), checked.correctness
@@ -444,6 +442,12 @@ MAX_ROUNDING_ERROR = 0.03
 def arguments_of(inputs: list[Any]) -> list[Any]:
     """``inputs`` as :meth:`JobSession.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
+
+
+def _region(output: Output) -> TensorMemory | None:
+    if output.storage is None or output.address is None or output.dtype is None:
+        return None
+    return TensorMemory(output.storage, output.address, output.shape, output.stride, output.dtype.itemsize)
 
 
 def _same_form(left: list[Any], right: list[Any]) -> bool:

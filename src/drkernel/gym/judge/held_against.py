@@ -413,10 +413,7 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     if done <= SHORTCUT and SLACK * for_a_byte[0] <= min(ONCE, for_a_byte[1]):
         return
     kept = one.work.live if own.work.discards else 1.0  # a kernel skips what a mask discards
-    mine = sum(_products(own.seen).values()) - own.seen.library_flops
-    # nearly all of it is for products, and own kernels make all of those
-    made = own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
-    if doing < AGREEING * min(done, kept) and not made:
+    if doing < AGREEING * min(done, kept) and not _all_products(own, kept):
         expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])
         if expected is None:
             expected = left * min(done, kept)
@@ -428,6 +425,12 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     yield from _in_units(own, same, _products, least)
     if not _products(own.seen):
         yield from _in_units(own, same, _on_vectors, _vectors_asked(own, one, left * kept))
+
+
+def _all_products(own: OwnCall, kept: float) -> bool:
+    """Whether own kernels make all the products that nearly all of the reference's arithmetic is for."""
+    mine = sum(_products(own.seen).values()) - own.seen.library_flops
+    return own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
 
 
 def _products_asked(one: Exercise, same: Sequence[Exercise], left: float) -> dict[str, float]:

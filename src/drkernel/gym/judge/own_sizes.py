@@ -365,16 +365,19 @@ class _Calls:
         missed = record.dependences
         if not missed:
             return
-        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
-        meta = [(handle, leaf) for handle, leaf in pairs if isinstance(leaf, torch.Tensor) and leaf.is_meta]
-        whole = [handle for handle, leaf in meta if not (leaf.is_floating_point() or leaf.is_complex())]
-        large = {region.storage for region in map(self.session.region, whole) if region is not None}
-        if {one.storage for one in missed} <= large:  # of integers without their elements, as they are too many
+        if {one.storage for one in missed} <= self._numbers_missing(arguments):
             raise Untimed("; ".join(one.message for one in missed[:3]))
         asked = [one for one in missed if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
         raise DataDependent("; ".join(one.message for one in missed[:3]))
+
+    def _numbers_missing(self, arguments: Sequence[Any]) -> set[int]:
+        """Where integer inputs (indices, lengths) are that are too large to be handed over with their elements."""
+        pairs = zip(tree_leaves(list(arguments)), tree_leaves(self.inputs), strict=True)
+        meta = [(handle, leaf) for handle, leaf in pairs if isinstance(leaf, torch.Tensor) and leaf.is_meta]
+        whole = [handle for handle, leaf in meta if not (leaf.is_floating_point() or leaf.is_complex())]
+        return {region.storage for region in map(self.session.region, whole) if region is not None}
 
     def _facts(self, result: CallResult, record: CallRecord) -> OwnCall:
         places = {**places_of(self.session, result.arguments), **self.weights}
@@ -577,8 +580,8 @@ class OwnTiming:
     ) -> list[Exercise]:
         """What these calls, which were right, show; none of those whose lengths ask for less than the timed calls'."""
         own, work, found = work_at(self.own.source), work_at(at.source), list[Exercise]()
-        for call in calls:
-            if work is not None and (work.discards or work.asked is not None):
+        for number, call in enumerate(calls):  # masks that no lengths decide keep about as much in all of them
+            if work is not None and (work.asked is not None or (work.discards and not number)):
                 work = work_at(at.source, call.case.inputs)
             if work is None or own is None or (work.asked or 1.0) >= AS_MUCH * (own.asked or 0.0):
                 found += [Exercise(one, work, at.kept_rows) for one in facts_of([call], session, weights)]

@@ -121,6 +121,13 @@ class Zygote:
         ready = {"event": "ready", "nursery": self.nursery.pid, "folder": self.folder}
         self._tell(client, {**ready, "missing": self.surroundings.missing})
 
+    def _join(self, fd: int) -> None:
+        """Accept another judge."""
+        self.joined += 1
+        self.clients[self.joined] = socket.socket(fileno=fd)
+        self.selector.register(self.clients[self.joined], selectors.EVENT_READ, self.joined)
+        self._greet(self.joined)
+
     def _leave(self, client: int) -> None:
         """End the jobs of a judge that is gone."""
         for job in [job for job in self.jobs.values() if job.client == client]:
@@ -166,10 +173,7 @@ class Zygote:
             for pid in [pid for pid, number in self.judges.items() if (client, number) == (OWNER, message["job"])]:
                 processes.send(pid)
         elif message["do"] == "join" and client == OWNER:
-            self.joined += 1  # another judge
-            self.clients[self.joined] = socket.socket(fileno=fds[0])
-            self.selector.register(self.clients[self.joined], selectors.EVENT_READ, self.joined)
-            self._greet(self.joined)
+            self._join(*fds)
         elif message["do"] == "over" and client == OWNER:  # a process takes more memory than all slots have left
             for job in self.jobs.values():
                 if message["pid"] in job.living:

@@ -68,11 +68,7 @@ def read_trace(data: bytes | bytearray) -> Trace:
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list) or len(events) > MAX_EVENTS:
         raise ValueError("a trace is an object with a list of traceEvents")
-    operators = _operators(events)
-    # correlation ids, with the host seconds of the runtime's call
-    calls = [event for event in events if isinstance(event, dict) and event.get("cat") in _RUNTIME]
-    timed = [event for event in calls if isinstance(event.get("dur"), (int, float)) and 0 <= event["dur"] < 1e12]
-    launching = {_id(event, "correlation"): event["dur"] * 1e-6 for event in timed}
+    operators, launching = _operators(events), _launching(events)
     kernels: list[tuple[float, TracedKernel]] = []
     copies: list[TracedKernel] = []
     starts: list[float] = []
@@ -104,6 +100,13 @@ def _operators(events: list[Any]) -> dict[Any, str]:
         for event in events
         if isinstance(event, dict) and event.get("cat") == "cpu_op" and _id(event) is not None
     }
+
+
+def _launching(events: list[Any]) -> dict[Any, float]:
+    """Map correlation ids to the host seconds of the runtime's call."""
+    calls = [event for event in events if isinstance(event, dict) and event.get("cat") in _RUNTIME]
+    timed = [event for event in calls if isinstance(event.get("dur"), (int, float)) and 0 <= event["dur"] < 1e12]
+    return {_id(event, "correlation"): event["dur"] * 1e-6 for event in timed}
 
 
 def _id(event: dict[str, Any], key: str = "External id") -> Any:

@@ -66,11 +66,7 @@ class SessionFactory:
         # a candidate, which is not known yet, may run its language's compilers
         cpu_s = limits.cpu_s + int(2 * max(language.compile_s for language in LANGUAGES.values()))
         limits = replace(limits, allow_exec=True, processes=512, open_files=4096, cpu_s=cpu_s)
-        try:
-            visible = seen_alone(device, os.environ)
-        except ConfigError as error:
-            raise DeviceMissing(str(error)) from error
-        return self._open(settings, JobTerms(device.name, limits, 0, visible=visible), CudaSession)
+        return self._open(settings, JobTerms(device.name, limits, 0, visible=_visible(device)), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
         launcher = self._alive()
@@ -172,6 +168,13 @@ def require_device(name: str) -> Device:
         if int(name.partition(":")[2]) >= count:
             raise DeviceMissing(f"there is no {name} on this machine, which has {count} CUDA devices; use sim:GPU")
     return device
+
+
+def _visible(device: Device) -> dict[str, str]:
+    try:
+        return seen_alone(device, os.environ)
+    except ConfigError as error:
+        raise DeviceMissing(str(error)) from error
 
 
 def _limits(settings: EvalSettings) -> RunnerLimits:
