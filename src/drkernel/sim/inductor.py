@@ -178,6 +178,9 @@ class Twins:
         forms = [(one.shape, one.stride(), one.storage_offset(), one.dtype) for one in (twin, first)]
         if forms[0] == forms[1]:
             return tensor
+        if twin.dtype != tensor.dtype:  # the same bytes, read otherwise
+            count = twin.untyped_storage().nbytes() // tensor.itemsize
+            tensor = tensor.as_strided((count,), (1,)).view(twin.dtype)  # type: ignore[assignment]
         offset = int(tensor.storage_offset() + twin.storage_offset())
         return tensor.as_strided(twin.shape, twin.stride(), offset)  # type: ignore[return-value]
 

@@ -17,7 +17,7 @@ class Layer(torch.nn.Module):
 
 @torch.compile(mode="default")
 def chain(x, y, *, k=2):
-    return torch.relu(x * k + y).sum(-1), x
+    return torch.relu(x * k + y).sum(-1), x, x.view(torch.int32)
 
 layer, x = Layer().cuda().eval(), torch.randn(16, 64, device="cuda")
 compiled = torch.compile(layer)
@@ -26,9 +26,10 @@ with torch.no_grad():
         torch.testing.assert_close(compiled(rows), layer(rows))
 assert compiled.linear is layer.linear and isinstance(layer.linear.weight, torch.nn.Parameter)
 assert layer.linear.weight.device.type == "cuda"
-result, same = chain(x, x + 1, k=3)
+result, same, bits = chain(x, x + 1, k=3)
 torch.testing.assert_close(result, torch.relu(x * 3 + x + 1).sum(-1))
 assert same.data_ptr() == x.data_ptr()
+assert bits.dtype == torch.int32 and torch.equal(bits, x.view(torch.int32))
 assert torch.randn(3, device="cuda").device.type == "cuda"
 conv = torch.nn.Conv2d(4, 4, 3, padding=1).cuda()
 images = torch.randn(2, 4, 6, 6, device="cuda")

@@ -1,5 +1,9 @@
 """Library calls of CUDA on the simulated device: one operator each, and the right numbers."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -95,6 +99,85 @@ def test_attention_that_does_not_fit_makes_no_mask_and_is_differentiable_once(de
     (gradient,) = torch.autograd.grad(loss, q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "mask"),
+    [
+        (((3, 4, 6, 8), (1, 4, 5, 8)), None),
+        (((2, 4, 0, 8), (2, 4, 5, 8)), None),
+        (((2, 4, 6, 8), (2, 4, 0, 8)), None),
+        (((0, 4, 6, 8), (0, 4, 5, 8)), None),
+        (((1, 4, 6, 8), (1, 4, 5, 8)), (4, 6, 5)),
+        (((2, 4, 6, 8), (2, 4, 5, 8)), (5,)),
+    ],
+)
+def test_attention_that_is_spread_or_empty(shapes: tuple[Any, Any], mask: Any) -> None:
+    """Batches and masks that PyTorch spreads, and operands without elements, for which no fused kernel is taken."""
+    q, k = (torch.randn(shape) for shape in shapes)
+    v = torch.randn(shapes[1])
+    extra = torch.zeros(1, 1) if mask is None else torch.randn(mask)
+    with sim.device("h100"):
+        given = None if mask is None else extra.cuda()
+        found = F.scaled_dot_product_attention(q.cuda(), k.cuda(), v.cuda(), attn_mask=given).cpu()
+    scores = q.double() @ k.double().mT / math.sqrt(8) + extra
+    torch.testing.assert_close(found.double(), scores.softmax(-1) @ v.double(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_operator_of_attention_refuses_what_its_kernel_divides_by(dev: sim.SimDevice) -> None:
+    operands = [torch.zeros(1, 2, rows, 8, device="cuda") for rows in (0, 5, 5)]
+    with pytest.raises(RuntimeError, match="do not fit"):
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*operands)
+
+
+def test_a_mask_of_another_dtype_is_refused(dev: sim.SimDevice) -> None:
+    q = torch.randn(1, 2, 5, 16, device="cuda")
+    for dtype in (torch.float16, torch.int64):
+        with pytest.raises(RuntimeError, match="Expected attn_mask dtype"):
+            F.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(5, 5, dtype=dtype, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "words"),
+    [((), None, "at least 1-dimensional"), ((1, 3), None, "Given normalized_shape"), ((3,), (2,), "weight to be of")],
+)
+def test_shapes_of_rms_norm_are_refused_as_on_a_gpu(shape: Any, weight: Any, words: str, dev: sim.SimDevice) -> None:
+    given = None if weight is None else torch.ones(weight, device="cuda")
+    with pytest.raises(RuntimeError, match=words):
+        F.rms_norm(torch.randn(2, 3, device="cuda"), shape, given)
+
+
+SCORES, LABELS = torch.zeros(5, 4), torch.full((5, 4), 9)
+REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "inconsistent target": lambda scores, labels: F.multi_margin_loss(scores, labels),
+    "same number of dim": lambda scores, labels: scores.scatter_add_(1, labels[0], scores),
+    "Size does not match": lambda scores, labels: scores.gather(0, labels.repeat(1, 2)),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_forms_are_refused_before_an_index_is_looked_at(words: str, dev: sim.SimDevice) -> None:
+    """A GPU's host code raises, and the device can still be used; an index out of bounds alone makes it unusable."""
+    with pytest.raises(RuntimeError) as raised:
+        REFUSED[words](SCORES.cuda(), LABELS.cuda())
+    assert "device-side assert" not in str(raised.value) and words in str(raised.value), raised.value
+    assert torch.ones(3, device="cuda").sum().item() == 3
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        F.multi_margin_loss(SCORES.cuda(), LABELS[:, 0].cuda())
+
+
+def test_a_view_as_another_dtype_comes_back_from_a_compiler_as_that(dev: sim.SimDevice) -> None:
+    from drkernel.sim.inductor import Twins
+
+    twins, x = Twins(), torch.randn(3, 8, device="cuda")
+    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+        twin = twins.of(x[1:])
+        views = [twin.view(torch.int32), twin.view(torch.int16)[1:, 3:9], twin.view(torch.float64)[:, 1:]]
+    rows = x.cpu()[1:]
+    expected = [rows.view(torch.int32), rows.view(torch.int16)[1:, 3:9], rows.view(torch.float64)[:, 1:]]
+    for view, right in zip(views, expected, strict=True):
+        found = twins.original(view).cpu()
+        assert found.dtype == right.dtype and torch.equal(found, right)
 
 
 def test_dropout_is_one_operator_and_nothing_stays_replaced() -> None:

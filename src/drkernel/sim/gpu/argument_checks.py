@@ -466,7 +466,8 @@ def _attention(args: list[Any], options: dict[str, Any]) -> None:
 def _attention_shapes(query: Any, key: Any, value: Any) -> None:
     need(query.dim() == key.dim() == value.dim() == 4, "attention takes four dimensions")
     same_shape(key, value)
-    groups = query.shape[0] == key.shape[0] and key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
+    some = 0 not in (*query.shape, *key.shape)  # a CPU kernel divides by these
+    groups = some and query.shape[0] == key.shape[0] and query.shape[1] % key.shape[1] == 0
     need(groups and query.shape[3] == key.shape[3], "query and key do not fit")
     need(query.dtype == key.dtype == value.dtype, "operands must have one dtype")
 

@@ -17,7 +17,7 @@ from drkernel.config import Config
 from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_rules import OperatorRule
-from drkernel.sim.gpu.shapes import bare, mapped, on_meta, prepare_shapes, tensors_in
+from drkernel.sim.gpu.shapes import bare, is_missing, mapped, prepare_shapes, tensors_in
 from drkernel.sim.wire.commands import UnsupportedOp
 from ttir_executor.skeleton.measure import TUNING, SampleSettings
 
@@ -116,7 +116,7 @@ class FormOperators:
         try:
             result = self._shapes(rule, args, kwargs)
         except (NotImplementedError, RuntimeError) as error:
-            if not _is_missing(error):
+            if not is_missing(error):
                 raise
             if not known:
                 raise self._refusal(rule, error) from None
@@ -142,12 +142,9 @@ class FormOperators:
     # ---- shapes
 
     def _shapes(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        named = {key: value for key, value in kwargs.items() if key != "generator"}
         if rule.base in RECURRENT and rule.call._overloadname == "input":
             return recurrent_results(rule.base, *args)
-        if rule.takes_device:
-            named["device"] = torch.device("meta")
-        result = on_meta(rule.call, args, named)
+        result = rule.on_meta(args, kwargs)
         if rule.base in ("convolution", "_convolution"):
             return result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
         return result
@@ -201,11 +198,6 @@ class FormOperators:
         found = self.heap.contents(self.heap.of(tensor))
         assert found is not None
         return found
-
-
-def _is_missing(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, NotImplementedError) or "meta tensor" in text.lower() or "data-dependent" in text.lower()
 
 
 def _form(held: Held) -> str:

@@ -203,6 +203,9 @@ class DeviceEngine:
             return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
         except DeviceAssert as error:
             self.accounts.told_host(ERROR_BYTES)
+            refused = rule.refusal(args, kwargs)
+            if refused is not None:
+                raise refused from None
             if self.interference == "none":  # disturbed indices are not the candidate's
                 self.fault = str(error)
             raise DeviceFault(str(error)) from None

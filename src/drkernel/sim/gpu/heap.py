@@ -20,7 +20,7 @@ import torch
 
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.gpu.operator_rules import OperatorRule
-from drkernel.sim.gpu.shapes import bare, mapped, on_meta, prepare_shapes, tensors_in
+from drkernel.sim.gpu.shapes import bare, mapped, prepare_shapes, tensors_in
 from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
 from ttir_executor.allocations import MemoryMap
 
@@ -83,13 +83,10 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
         return 0
     prepare_shapes()
     metas, named = mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()}
-    named.pop("generator", None)
-    if rule.takes_device:
-        named["device"] = torch.device("meta")
     forms = tensors_in([*metas, *named.values()])
     given = {form.untyped_storage()._cdata: form.untyped_storage().nbytes() for form in forms}
     try:
-        result = on_meta(rule.call, metas, named)
+        result = rule.on_meta(metas, named)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return 0  # the operator itself will tell
     made = {out.untyped_storage()._cdata: out.untyped_storage().nbytes() for out in tensors_in(result)}

@@ -36,8 +36,6 @@ def check_indices(base: str, label: str, args: Arguments, options: dict[str, Any
 
 
 def _require(label: str, index: torch.Tensor, low: float, high: float, also: int | None) -> None:
-    if index.is_complex():
-        raise TypeError(f"{label} takes no complex indices")
     values = index.detach()
     if index.is_floating_point() or also is not None:
         good = (values >= low) & (values <= high)
@@ -53,12 +51,8 @@ def _require(label: str, index: torch.Tensor, low: float, high: float, also: int
 
 
 def _size(tensor: Any, dim: Any) -> int:
-    """Elements along a dimension; a scalar has one."""
-    if tensor.dim() == 0:
-        return 1
-    if not -tensor.dim() <= dim < tensor.dim():
-        raise IndexError(f"dimension {dim} of a tensor with {tensor.dim()} dimensions")
-    return int(tensor.shape[dim])
+    """Elements along a dimension; a scalar has one. Raises :class:`IndexError`, in PyTorch's words."""
+    return int(tensor.size(dim)) if tensor.dim() else 1
 
 
 def _rows(table: int, index: int, also: int | None = None) -> Callable[[Arguments, dict], Iterator[Bound]]:
@@ -252,38 +246,30 @@ def _counts(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
 
 _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     "grid_sampler_2d_backward": _coordinates,
-    "embedding": _rows(0, 1),
-    "embedding_renorm": _rows(0, 1),
+    **dict.fromkeys(names("embedding embedding_renorm"), _rows(0, 1)),
     "embedding_dense_backward": _table,
-    "_embedding_bag": _bags,
-    "_embedding_bag_forward_only": _bags,
+    **dict.fromkeys(names("_embedding_bag _embedding_bag_forward_only"), _bags),
     **dict.fromkeys(
         names("gather scatter scatter_add scatter_reduce index_select index_add index_copy index_reduce"), _along
     ),
     "index_fill": _along_either_way,
     **dict.fromkeys(names("index index_put _index_put_impl"), _lists),
-    "take": _flat,
-    "put": _flat,
+    **dict.fromkeys(names("take put"), _flat),
     "max_pool2d_with_indices_backward": _plane(1, 7, 2, -1),
     "max_pool3d_with_indices_backward": _plane(1, 7, 3, -1),
     "adaptive_max_pool2d_backward": _plane(1, 2, 2),
     "adaptive_max_pool3d_backward": _plane(1, 2, 3),
     "fractional_max_pool2d_backward": _plane(1, 4, 2),
     "fractional_max_pool3d_backward": _plane(1, 4, 3),
-    "fractional_max_pool2d": _fractions,
-    "fractional_max_pool3d": _fractions,
-    "max_unpool2d": _unpool,
-    "max_unpool3d": _unpool,
-    "nll_loss_forward": _classes(0, 1, 4),
-    "nll_loss2d_forward": _classes(0, 1, 4),
-    "nll_loss_backward": _classes(1, 2, 5),
-    "nll_loss2d_backward": _classes(1, 2, 5),
+    **dict.fromkeys(names("fractional_max_pool2d fractional_max_pool3d"), _fractions),
+    **dict.fromkeys(names("max_unpool2d max_unpool3d"), _unpool),
+    **dict.fromkeys(names("nll_loss_forward nll_loss2d_forward"), _classes(0, 1, 4)),
+    **dict.fromkeys(names("nll_loss_backward nll_loss2d_backward"), _classes(1, 2, 5)),
     "multi_margin_loss": _classes(0, 1, None),
     "multi_margin_loss_backward": _classes(1, 2, None),
     "multilabel_margin_loss_forward": _labels(0, 1),
     "multilabel_margin_loss_backward": _labels(1, 2),
-    "linalg_lu_solve": _pivots,
-    "lu_unpack": _pivots,
+    **dict.fromkeys(names("linalg_lu_solve lu_unpack"), _pivots),
     "searchsorted": _sorter,
     "repeat_interleave": _repeats,
     "_ctc_loss": _ctc,

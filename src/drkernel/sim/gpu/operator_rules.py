@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.emulated import EMULATED
-from drkernel.sim.gpu.shapes import mapped, tensors_in
+from drkernel.sim.gpu.shapes import bare, is_missing, mapped, on_meta, prepare_shapes, tensors_in
 from drkernel.sim.wire.commands import UnsupportedOp
 
 
@@ -404,13 +404,29 @@ class OperatorRule:
             if value is _MISSING:
                 raise UnsupportedOp(f"{self.label} was not given its argument {name!r}")
             full.append(value)
-        bare = ("rounding_mode", "stable")  # without a default
-        options = {name: value for name, value in left.items() if value is not None or name in bare}
+        needed = ("rounding_mode", "stable")  # without a default
+        options = {name: value for name, value in left.items() if value is not None or name in needed}
         for name in options:
             known = name in self.options or (name == "generator" and self.draws)
             if not known or name in ("device", "pin_memory"):
                 raise UnsupportedOp(f"{self.label} takes no argument {name!r} on the simulated device")
         return full, options
+
+    def on_meta(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the results on meta tensors, whatever generator and device the call names."""
+        named = {key: value for key, value in kwargs.items() if key != "generator"}
+        if self.takes_device:
+            named["device"] = torch.device("meta")
+        return on_meta(self.call, args, named)
+
+    def refusal(self, args: Any, kwargs: dict[str, Any]) -> Exception | None:
+        """What the operator says against its operands' forms, at which a GPU's host code looks before it launches."""
+        prepare_shapes()
+        try:
+            self.on_meta(mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()})
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            return None if is_missing(error) else error
+        return None
 
 
 def by_name(argument: Any) -> bool:

@@ -104,6 +104,12 @@ def _lying_like(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> 
     return result if x.dim() == 5 and not by_onednn else result.to(memory_format=last)
 
 
+def is_missing(error: Exception) -> bool:
+    """Whether an error on meta tensors says that values are missing, or a meta function."""
+    text = str(error).lower()
+    return isinstance(error, NotImplementedError) or "meta tensor" in text or "data-dependent" in text
+
+
 def forms_of_new(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], ...] | None:
     """Return shape, strides and type of each result of an operator that only makes new tensors, from meta tensors;
     None for any other operator, or where shapes alone do not tell."""

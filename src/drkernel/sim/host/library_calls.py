@@ -72,9 +72,10 @@ class LibraryCalls:
         self, x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
         eps: float | None = None,
     ) -> Any:  # fmt: skip
-        if weight is not None and weight.dtype != x.dtype:
-            return NotImplemented  # the fused kernel takes one dtype, here as on a GPU
         shape = list(normalized_shape)
+        fits = weight is None or (weight.dtype == x.dtype and list(weight.shape) == shape)
+        if not (fits and shape and list(x.shape[-len(shape) :]) == shape):
+            return NotImplemented  # the fused kernel takes one dtype, here as on a GPU; shapes are refused there
 
         def forward(x: torch.Tensor, weight: Any) -> Any:
             out, scale = self.run(_RMS_NORM, (x, shape, weight, eps), {})
@@ -108,10 +109,13 @@ class LibraryCalls:
 def fits_fused_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None, shared_heads: bool = False
 ) -> bool:
-    """Whether a fused kernel that is allowed takes these operands, here as on a GPU: four dimensions, one head size,
-    whole rows, no fp64; halves where heads share keys. Raises ``RuntimeError`` where nothing else is allowed."""
+    """Whether a fused kernel that is allowed takes these operands, here as on a GPU: four dimensions, one batch and
+    head size, whole rows, nothing empty, no fp64; halves where heads share keys; a mask of two or four dimensions.
+    Raises ``RuntimeError`` where nothing else is allowed."""
     operands, allowed = (query, key, value), torch.backends.cuda
-    fits = [x.dim() for x in operands] == [4] * 3 and len({x.shape[-1] for x in operands}) == 1
+    fits = [x.dim() for x in operands] == [4] * 3 and len({(x.shape[0], x.shape[-1]) for x in operands}) == 1
+    fits = fits and key.shape == value.shape and query.numel() > 0 and key.numel() > 0
+    fits = fits and (mask is None or (mask.dim() in (2, 4) and mask.dtype in (torch.bool, query.dtype)))
     shared = fits and query.shape[1] != key.shape[1]
     flash = allowed.cudnn_sdp_enabled() or (allowed.flash_sdp_enabled() and mask is None)
     efficient = not shared and allowed.mem_efficient_sdp_enabled()
