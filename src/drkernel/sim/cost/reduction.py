@@ -28,7 +28,6 @@ SOFTMAX_SMEM_BYTES = 48 * 1024
 WARP_SOFTMAX = 1024
 """Rows up to this many elements live in the registers of one warp."""
 
-
 REDUCE_THREADS = 512
 """Threads of a block of PyTorch's reduction, over the outputs that one takes at a time where it runs along rows."""
 SPLIT_ABOVE, LEAST_SPLIT = 256, 16
@@ -190,7 +189,7 @@ def batch_norm(call: MetaCall) -> list[KernelWork]:
     """Training: one block per channel gathers statistics, then an element-wise pass. Evaluation: the latter alone."""
     source, out = call.inputs[0], call.outputs[0]
     channels = source.shape[1] if len(source.shape) > 1 else 1
-    training = _training_flag(call)
+    training = call.base != "_native_batch_norm_legit_no_training" and call.flag("training", True)
     small = [read(meta) for meta in call.inputs[1:]]
     elements = float(source.elements)
     work: list[KernelWork] = []
@@ -203,13 +202,6 @@ def batch_norm(call: MetaCall) -> list[KernelWork]:
         apply = replace(apply, blocks=blocks, grid=Grid(512, 4, float(source.itemsize)))
     work.append(apply)
     return work
-
-
-def _training_flag(call: MetaCall) -> bool:
-    """Whether batch statistics are asked for."""
-    if call.base in ("_native_batch_norm_legit_no_training",):
-        return False
-    return call.flag("training", True)
 
 
 def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
@@ -281,7 +273,7 @@ def softmax_backward(call: MetaCall) -> list[KernelWork]:
 def norm_backward(call: MetaCall) -> list[KernelWork]:
     """Layer and RMS norm: a block a row for the input's gradient, and column sums of both tensors for the weights'."""
     gradient, source, outputs = call.inputs[0], call.inputs[1], call.outputs
-    features = max(1, source.elements // max(1, _rows_of(call, source)))
+    features = max(1, math.prod(call.numbers("normalized_shape") or source.shape[-1:]))
     rows = max(1.0, source.elements / features)
     small = [read(meta) for meta in call.inputs[2:]]
     same = [meta for meta in outputs if meta.elements == source.elements and meta.shape == source.shape]
@@ -315,13 +307,6 @@ def norm_backward(call: MetaCall) -> list[KernelWork]:
             )
         )
     return work
-
-
-def _rows_of(call: MetaCall, source: TensorMeta) -> int:
-    """Rows that were normalised apart: what the saved statistics have elements."""
-    shape = call.numbers("normalized_shape")
-    width = math.prod(shape) if shape else (source.shape[-1] if source.shape else 1)
-    return max(1, source.elements // max(1, width))
 
 
 def channel_norm_backward(call: MetaCall) -> list[KernelWork]:
