@@ -81,7 +81,7 @@ def instructions(op: Op) -> Counts:
         return _conversion(source, type_)
     if name in _DIVISIONS:
         return {"int": _division(op, type_)}
-    if name == "tt.trans" and _of_memory(op):
+    if (name == "tt.trans" and _of_memory(op)) or (name == "arith.select" and in_branch(op)):
         return {}
     if name in ("tt.trans", "tt.join", "tt.split", "tt.cat", "tt.gather"):
         return {"int": 2.0}  # through shared memory, or shuffles
@@ -95,6 +95,12 @@ def instructions(op: Op) -> Counts:
     if name in ("arith.addi", "arith.subi") and type_.bits <= 32:
         return {"add": 1.0}
     return {"int": _WIDE.get(name.rpartition(".")[2], 2.0) if type_.bits > 32 else 1.0}
+
+
+def in_branch(op: Op) -> bool:
+    """Whether a choice between tiles goes by a number that a branch goes by: LLVM makes it there."""
+    chosen = op.operands[0]
+    return not chosen.type.is_block and op.results[0].type.is_block and any(use.name == "scf.if" for use in chosen.uses)
 
 
 def _of_memory(op: Op) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from drkernel.sim.cost.instructions import instructions
+from drkernel.sim.cost.instructions import in_branch, instructions
 from drkernel.sim.cost.layouts import (
     MOVES,
     VECTOR_BYTES,
@@ -642,6 +642,8 @@ def _in_series(dot: Op) -> bool:
 
     def arithmetic(op: Op | None) -> bool:
         if op is None or op.block is not dot.block or not op.results or not op.results[0].type.is_block:
+            return False
+        if op.name == "arith.select" and in_branch(op):
             return False
         return op.name.startswith(("arith.", "math.")) or op.name in COMBINES or op.name == "tt.fp_to_fp"
 

@@ -204,8 +204,11 @@ def _bytes_of(value: Value) -> float:
 
 
 def _elsewhere(value: Value) -> bool:
-    """Whether a value takes no registers of its own: a dot's operand in shared memory, or what a loop carries on."""
+    """Whether a value takes no registers of its own: a dot's operand in shared memory, what a loop carries on, or a
+    product that takes the place of what the loop has carried so far."""
     users: set[str] = {user.name for user in value.uses}
     op: Op | None = value.op
     from_memory = op is not None and op.name == "tt.load" and users <= {*PRODUCTS, "tt.trans"}
-    return from_memory or "scf.yield" in users
+    carried = op.operands[2] if op is not None and op.name == "tt.dot" else None
+    in_place = carried is not None and carried.op is None and carried.uses == [op]
+    return from_memory or "scf.yield" in users or in_place
