@@ -1,5 +1,6 @@
 """Library functions by what compilers make of them (``benchmarks/library_instructions.py``)."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, lane_instruction
 from drkernel.sim.cost.launch_time import block_lanes, block_seconds, dot_rate
 from drkernel.sim.cost.layouts import lanes_of, layouts_of, step
 from drkernel.sim.cost.pressure import register_pressure
-from drkernel.sim.cost.roofline import unit_rate
+from drkernel.sim.cost.roofline import unit_rate, vector_seconds
 from drkernel.sim.spec import get_spec
 from ttir_executor.lower.plan import walk
 from ttir_executor.ttir.parser import parse_ttir
@@ -325,6 +326,18 @@ def test_loads_that_ptxas_brings_forward_spill_as_they_do_there(each: int, array
     text = STREAM.format(n=each * 32 * warps, second=second[0], kind=second[1])
     found = register_pressure(parse_ttir(text), 32 * warps).spilled_bytes
     assert found < 160 if moved < 160 else 0.75 < found / moved < 1.33
+
+
+def test_indices_fill_slots_that_half_as_many_lanes_for_numbers_leave() -> None:
+    a100, clocks = get_spec("a100"), {}
+    for mixed in (False, True):
+        for name, counts in {"both": {"fp32": 64, "int": 64}, "numbers": {"fp32": 96, "imad": 32}}.items():
+            for spec in (a100, H100):
+                seconds = vector_seconds(Counter(counts), spec, mixed)
+                clocks[name, spec.name, mixed] = round(seconds * spec.clock_hz, 1)
+    assert clocks["both", "a100", False] == clocks["numbers", "a100", False] == 2.0
+    assert clocks["both", "a100", True] == 1.6 and clocks["numbers", "a100", True] == 2.0  # one pipe has both
+    assert all(clocks[name, "h100", True] == clocks[name, "h100", False] == 1.0 for name in ("both", "numbers"))
 
 
 def test_either_pipe_adds() -> None:

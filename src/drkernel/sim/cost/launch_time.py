@@ -371,7 +371,7 @@ def _compute(profile: KernelProfile, shape: LaunchShape, num_stages: int, spec: 
         for index, count in executed:
             for unit, number in lanes[index].items():
                 total[unit] += number * count  # type: ignore[assignment]
-        return vector_seconds(total, spec)
+        return vector_seconds(total, spec, mixed=not any(profile.blocks[index].dots for index, _ in executed))
 
     def tensor(executed: Executed) -> float:
         return sum(count * dots[index] for index, count in executed)

@@ -292,6 +292,8 @@ VECTOR_ISSUE_SHARE = 0.5
 """Share of the fp32 peak that element-wise code can issue: the peak counts a fused multiply-add as two."""
 ISSUE_LANES = 128.0
 """Lane instructions that the four schedulers of an SM issue in a clock, where numbers and indices mix."""
+MIXED_LANES = 80.0
+"""The same of Triton's code where the SM has half as many lanes for fp32, as an A100 has (TritonBench's used rows)."""
 SM_BANDWIDTH_SHARE = 0.7
 """Share of an SM's L2 port (bytes per clock) that one SM alone reaches."""
 
@@ -390,10 +392,16 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     return spec.peak[unit] * scale * (1.0 if unit in ("int", "sfu") else VECTOR_ISSUE_SHARE)
 
 
-def vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
-    """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share."""
+def vector_seconds(lanes: Counter[str], spec: GPUSpec, mixed: bool = False) -> float:
+    """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share.
+
+    ``mixed``: many warps without products, so that indices fill slots that numbers leave.
+    """
     slots = spec.peak["fp32"] / 2.0 * spec.clock_hz / spec.boost_clock_hz / spec.sm_count
     units = [count / (unit_rate(unit, spec) / spec.sm_count) for unit, count in lanes.items()]
+    if mixed and slots < MIXED_LANES * spec.clock_hz:
+        units.append((lanes["fp32"] + lanes["imad"]) / slots)  # both on the narrower pipe
+        slots = MIXED_LANES * spec.clock_hz
     packed = {"fp16": unit_rate("fp16", spec), "bf16": unit_rate("bf16", spec)}
     issued = sum(
         count * min(1.0, slots * spec.sm_count / packed[unit]) if unit in packed else count
