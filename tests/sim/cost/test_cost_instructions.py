@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from drkernel.sim.cost.instructions import instructions
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, lane_instructions, profile_of
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, lane_instructions, profile_of
 from drkernel.sim.cost.launch_time import block_lanes, block_seconds, dot_rate
 from drkernel.sim.cost.layouts import lanes_of, layouts_of, step
-from drkernel.sim.cost.pressure import register_pressure
+from drkernel.sim.cost.pressure import BlockPressure, register_pressure
 from drkernel.sim.cost.roofline import unit_rate, vector_seconds
 from drkernel.sim.spec import get_spec
 from ttir_executor.lower.plan import walk
@@ -326,6 +326,20 @@ def test_loads_that_ptxas_brings_forward_spill_as_they_do_there(each: int, array
     text = STREAM.format(n=each * 32 * warps, second=second[0], kind=second[1])
     found = register_pressure(parse_ttir(text), 32 * warps).spilled_bytes
     assert found < 160 if moved < 160 else 0.75 < found / moved < 1.33
+
+
+def test_bytes_that_lie_across_the_sum_take_a_load_each_and_a_permute() -> None:
+    """A tile of 128 x 128 bytes by 4 warps: 256 loads, each a clock of the SM, and 192 permutes a warp (sm_80)."""
+    a100 = get_spec("a100")
+
+    def clocks(unit: str, crossed: float) -> float:
+        block = BlockProfile(dots=(Dot(unit, 2.0 * 128**3, 128, 128 * 128, crossed),))
+        return block_seconds(KernelProfile((block,), (BlockPressure(),)), 4, 2, a100, {})[0] * a100.clock_hz
+
+    loads, permutes = 4 * 256, 4 * 192 * 32 / 64
+    found = {unit: clocks(unit, 128.0 * 128.0) - clocks(unit, 0.0) for unit in ("tensor_int8", "tensor_tf32")}
+    assert found["tensor_int8"] == pytest.approx(loads + permutes, rel=0.01)
+    assert found["tensor_tf32"] == pytest.approx(loads, rel=0.01)
 
 
 def test_indices_fill_slots_that_half_as_many_lanes_for_numbers_leave() -> None:

@@ -57,6 +57,8 @@ COALESCED = 0.5
 products in tiles of 64 x 64 take 10.4 TB/s on an H200 (its used rows; A100's have no such surplus)."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
+BANK_BYTES = 4.0
+"""Of those, what a lane's load takes, however short."""
 L1_CYCLES = 40.0
 """Latency of L1 (Luo et al. 2024: 38 on A100, 41 on H100)."""
 ASYNC_ROUND = 1.5
@@ -479,9 +481,10 @@ def _crossing(dot: Dot, threads: int, spec: GPUSpec) -> float:
         return 0.0
     if dot_is_wgmma(dot, threads, spec):
         return dot.crossed * TURNED_CYCLES / spec.clock_hz
-    each = 1.0 + (PERMUTES if dot.unit in ("tensor_int8", "tensor_fp8") else 0.0)
+    permutes = PERMUTES if dot.unit in ("tensor_int8", "tensor_fp8") else 0.0
     twice = mma_sync_share(spec) == 1.0 and threads >= 4 * spec.warp_size
-    return dot.crossed * each * (2.0 if twice else 1.0) * spec.sm_count / unit_rate("int", spec)
+    each = BANK_BYTES / (L1_BYTES_PER_CLOCK * spec.clock_hz) + permutes * spec.sm_count / unit_rate("int", spec)
+    return dot.crossed * each * (2.0 if twice else 1.0)
 
 
 # ---- chains
