@@ -143,9 +143,9 @@ def test_arithmetic_that_a_product_waits_for_takes_its_time_beside_it() -> None:
 @pytest.mark.parametrize("card", ["a100", "h100"])
 def test_a_branch_at_the_end_of_each_tile_costs_its_loop_little(card: str) -> None:
     """By machine code (sm_80, tiles of 128 x 256, 8 warps) nothing spills, and a tile is cleared in the branch."""
-    matrix, options = ((4096 * 4096,), torch.float16), {"num_warps": 8, "num_stages": 3}
+    matrix, options = ((2048 * 2048,), torch.float16), {"num_warps": 8, "num_stages": 3}
     flat, nested = (
-        seconds(persistent, (64,), matrix, matrix, matrix, 4096, FLAT=flat, SMS=64, M=128, N=256, card=card, **options)
+        seconds(persistent, (64,), matrix, matrix, matrix, 2048, FLAT=flat, SMS=64, M=128, N=256, card=card, **options)
         for flat in (True, False)
     )
     assert nested < flat < 1.25 * nested
