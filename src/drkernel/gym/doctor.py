@@ -61,6 +61,8 @@ def examine() -> list[MachineFact]:
     system = f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}"
     runs = sys.version_info >= (3, 11) and sys.platform == "linux"
     cores, memory = len(os.sched_getaffinity(0)), machine_bytes()
+    cards = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    without = "measured times; without one, times are modelled by the simulator (sim:h200)"
     checks = [
         _fact("python", runs, system, "Linux, Python 3.11+", "missing"),
         _package("torch", ">= 2.8"),
@@ -68,7 +70,7 @@ def examine() -> list[MachineFact]:
         _package("llvmlite", ">= 0.44"),
         _fact("cpu", cores >= 2, f"{cores} cores usable", "more cores grade more candidates at once"),
         _fact("memory", memory >= 6 << 30, f"{memory / 2**30:.1f} GiB", "the quickstart needs about 6 GiB"),
-        _gpu(),
+        _fact("gpu", bool(cards), ", ".join(cards) or "no CUDA device visible to torch", without),
     ]
     if all(check.level != "missing" for check in checks[:4]):
         checks += _grading()
@@ -90,12 +92,6 @@ def _package(name: str, wanted: str) -> MachineFact:
     except ImportError as error:
         return _fact(name, False, str(error), f"everything: pip install {name}{wanted}", "missing")
     return _fact(name, True, str(getattr(module, "__version__", "unknown version")))
-
-
-def _gpu() -> MachineFact:
-    why = "measured times; without one, times are modelled by the simulator (sim:h200)"
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return _fact("gpu", bool(names), ", ".join(names) or "no CUDA device visible to torch", why)
 
 
 def _grading() -> list[MachineFact]:

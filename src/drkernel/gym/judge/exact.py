@@ -86,8 +86,10 @@ class ExactCheck:
         checker: Checker,
         weights: Mapping[str, Place],
         factory: OpensSessions,
+        revive: Callable[[ExpectedSide, Checker], bool],
     ):
-        """Make the comparison. ``weights``: their addresses in the checker's session, where known."""
+        """Make the comparison. ``weights``: their addresses in the checker's session, where known; ``revive`` starts
+        another session, where a small size, which nobody asks for, has broken the device of that one."""
         self._request, self._side, self._checker, self._factory = request, side, checker, factory
         self._weights, self._timed = weights, _TimedCalls(side, checker, weights)
         self._compared: RecordedCall | None = None
@@ -104,6 +106,8 @@ class ExactCheck:
                 if error.kind in ("infra_error", "tampering"):
                     raise
                 self.exactness = _open(f"at a small size the candidate fails: {error.detail.type}", start)
+                if (error.detail.type == "DeviceFault" or checker.session.over) and not revive(side, checker):
+                    return
                 continue
             except TaskError as error:
                 self.exactness = _open(str(error), start)

@@ -506,7 +506,7 @@ def _expected(counted: Mapping[float, float], size: float, root: float = -1 / 2)
 def _least_share(own: OwnCall, name: str, checked: Sequence[tuple[Mapping[str, int], Mapping[str, float]]]) -> float:
     """The least share of an argument to be read where the reference discards results, from sizes and shares, or by what
     its lengths ask for where some was left out; else any smaller one is too small."""
-    if name in own.seen.sizes and own.work.asked and max(shares.get(name, 0.0) for _, shares in checked) < FULL:
+    if name in own.seen.sizes and own.work.asked and min(shares.get(name, 0.0) for _, shares in checked) < FULL:
         return own.work.asked
     if not own.work.discards or name not in own.seen.sizes:
         return math.inf

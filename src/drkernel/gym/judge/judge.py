@@ -346,7 +346,7 @@ class Trial:
         possible = isinstance(checker.session, SimulatedSession) and not checker.session.over
         if self.comparison is None and self.settings.exact and possible:
             with self.phase("exact"):
-                self.comparison = ExactCheck(self.request, side, checker, self.weights, self.factory)
+                self.comparison = ExactCheck(self.request, side, checker, self.weights, self.factory, self._revive)
             if checker.session.over:
                 self._revive(side, checker)
         return self.comparison
