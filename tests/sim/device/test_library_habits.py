@@ -203,6 +203,24 @@ def test_operators_that_libraries_call(dev: sim.SimDevice) -> None:
     assert (data.grad.tolist(), layer.weight.grad.tolist()) == ([0.25, 1.0], [-2.0])
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_products_of_halves_keep_their_sums_where_fp32_is_asked_for(half: torch.dtype, dev: sim.SimDevice) -> None:
+    a, b, c = torch.randn(8, 64).to(half), torch.randn(64, 4).to(half), torch.randn(8, 4)
+    mine, theirs, more = a.cuda(), b.cuda(), c.cuda()
+    found = [
+        torch.mm(mine, theirs, out_dtype=torch.float32),
+        torch.bmm(mine[None], theirs[None], out_dtype=torch.float32)[0],
+        torch.addmm(more, mine, theirs, out_dtype=torch.float32, beta=2.0),
+    ]
+    exact = a.double() @ b.double()
+    for got, wanted in zip(found, (exact, exact, exact + 2.0 * c), strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.cpu().double(), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.mm(mine, theirs, out_dtype=half).cpu(), exact.to(half))
+    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype"):
+        torch.mm(more, more.T, out_dtype=half)
+
+
 def test_small_things_of_the_host(dev: sim.SimDevice) -> None:
     torch.cuda.nvtx.range_push("a range")
     torch.cuda.nvtx.range_pop()

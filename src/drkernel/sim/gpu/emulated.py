@@ -1,6 +1,7 @@
 """Emulates what PyTorch's CUDA build does and its CPU build does not: own operators, products of rounded operands."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,18 @@ def int_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.dtype != torch.int8 or b.dtype != torch.int8 or a.dim() != 2 or b.dim() != 2:
         raise RuntimeError("_int_mm takes two matrices of int8")
     return (a.double() @ b.double()).to(torch.int32)
+
+
+def product_as(name: str, *args: Any, **scales: Any) -> torch.Tensor:
+    """``aten::mm``, ``bmm``, ``addmm`` and ``baddbmm`` with a dtype for the result, their last argument: sums in fp32
+    that are not rounded to halves."""
+    *operands, dtype = args
+    own = operands[-1].dtype
+    if dtype != own and not (dtype == torch.float32 and own in (torch.float16, torch.bfloat16)):
+        raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    wide = [one.to(torch.promote_types(one.dtype, torch.float32)) for one in operands]
+    product: torch.Tensor = getattr(torch.ops.aten, name).default(*wide, **scales)
+    return product.to(dtype)
 
 
 def scaled_mm(
@@ -116,6 +129,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "copy_": lambda x, source, *wait: torch.ops.aten.copy_.default(x, cast(source, x.dtype), *wait),
     "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
     "_int_mm": int_mm,
+    **{f"{name}.dtype": partial(product_as, name) for name in ("mm", "bmm", "addmm", "baddbmm")},
     "abs": lambda x: x.clone() if x.dtype == torch.bool else torch.ops.aten.abs.default(x),
     "hardswish_backward": hardswish_backward,
     "histc": histc,
@@ -124,4 +138,4 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "resize_": resize,
     "resize_as_": lambda x, like, memory_format=None: resize(x, like.shape, memory_format),
 }
-"""Operator (its default overload) -> what computes it."""
+"""Operator (its default overload, where none is named) -> what computes it."""
