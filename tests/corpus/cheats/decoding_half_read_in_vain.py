@@ -1,6 +1,5 @@
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: decoding_by_length
 # Of long sequences the later half of the keys is read, and nothing is made of it.
 # - def decode(q_ptr, k_ptr, v_ptr, len_ptr, out_ptr, heads, longest, scale, BLOCK: tl.constexpr, D: tl.constexpr):

@@ -1,6 +1,5 @@
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: decoding_by_length
 # Of long sequences a quarter of the keys is never looked at, which lengths that differ from call to call would hide.
 # - def decode(q_ptr, k_ptr, v_ptr, len_ptr, out_ptr, heads, longest, scale, BLOCK: tl.constexpr, D: tl.constexpr):

@@ -1,6 +1,5 @@
 # task: decoding
 # expect: credited
-# new: yes
 # A sequence's keys in turn, as far as its length goes.
 @triton.jit
 def decode(q_ptr, k_ptr, v_ptr, len_ptr, out_ptr, heads, longest, scale, BLOCK: tl.constexpr, D: tl.constexpr):

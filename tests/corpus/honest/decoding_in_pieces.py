@@ -1,6 +1,5 @@
 # task: decoding
 # expect: credited
-# new: yes
 # Each sequence's keys in pieces, as far as its length goes, which are put together by a second kernel.
 @triton.jit
 def decode(
