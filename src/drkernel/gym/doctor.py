@@ -58,26 +58,11 @@ class MachineFact(Config):
 
 def examine() -> list[MachineFact]:
     """Every check, the necessary first. The last starts a sandbox and grades a kernel (about 5 s)."""
-    system = f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}"
-    runs = sys.version_info >= (3, 11) and sys.platform == "linux"
-    cores, memory = len(os.sched_getaffinity(0)), machine_bytes()
-    cards = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    without = "measured times; without one, times are modelled by the simulator (sim:h200)"
-    checks = [
-        _fact("python", runs, system, "Linux, Python 3.11+", "missing"),
-        _package("torch", ">= 2.8"),
-        _package("triton", ">= 3.6"),
-        _package("llvmlite", ">= 0.44"),
-        _fact("cpu", cores >= 2, f"{cores} cores usable", "more cores grade more candidates at once"),
-        _fact("memory", memory >= 6 << 30, f"{memory / 2**30:.1f} GiB", "the quickstart needs about 6 GiB"),
-        _fact("gpu", bool(cards), ", ".join(cards) or "no CUDA device visible to torch", without),
-    ]
+    checks = [_python(), _package("torch", ">= 2.8"), _package("triton", ">= 3.6"), _package("llvmlite", ">= 0.44")]
+    checks += [_cpu(), _memory(), _gpu()]
     if all(check.level != "missing" for check in checks[:4]):
         checks += _grading()
-    for name, modules in EXTRAS.items():
-        absent = [module for module in modules if importlib.util.find_spec(module) is None]
-        found = f"without {', '.join(absent)}" if absent else ", ".join(modules)
-        checks += [_fact(f"extra: {name}", not absent, found, f"`drkernel` {name}: pip install 'drkernel[{name}]'")]
+    checks += [_extra(name, modules) for name, modules in EXTRAS.items()]
     return checks
 
 
@@ -86,12 +71,36 @@ def _fact(name: str, good: bool, detail: str, needed: str = "", bad: Level = "li
     return MachineFact(name=name, level="ok" if good else bad, detail=detail, needed_for="" if good else needed)
 
 
+def _python() -> MachineFact:
+    good = sys.version_info >= (3, 11) and sys.platform == "linux"
+    detail = f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}"
+    return _fact("python", good, detail, "Linux, Python 3.11+", "missing")
+
+
 def _package(name: str, wanted: str) -> MachineFact:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
         return _fact(name, False, str(error), f"everything: pip install {name}{wanted}", "missing")
     return _fact(name, True, str(getattr(module, "__version__", "unknown version")))
+
+
+def _cpu() -> MachineFact:
+    cores = len(os.sched_getaffinity(0))
+    return _fact("cpu", cores >= 2, f"{cores} cores usable", "more cores grade more candidates at once")
+
+
+def _memory() -> MachineFact:
+    total = machine_bytes()
+    return _fact("memory", total >= 6 << 30, f"{total / 2**30:.1f} GiB", "the quickstart needs about 6 GiB")
+
+
+def _gpu() -> MachineFact:
+    why = "measured times; without one, times are modelled by the simulator (sim:h200)"
+    if not torch.cuda.is_available():
+        return _fact("gpu", False, "no CUDA device visible to torch", why)
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return _fact("gpu", True, ", ".join(names))
 
 
 def _grading() -> list[MachineFact]:
@@ -108,6 +117,12 @@ def _grading() -> list[MachineFact]:
         *(_fact(f"sandbox: {layer}", True, "active") for layer in layers),
         *(_fact(f"sandbox: {layer}", False, why, "isolation of hostile candidates") for layer, why in absent.items()),
     ]
+
+
+def _extra(name: str, modules: tuple[str, ...]) -> MachineFact:
+    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+    found = f"without {', '.join(absent)}" if absent else ", ".join(modules)
+    return _fact(f"extra: {name}", not absent, found, f"`drkernel` {name}: pip install 'drkernel[{name}]'")
 
 
 OUTPUTS = (4 << 10, 1 << 20, 64 << 20, 1 << 30)

@@ -580,9 +580,12 @@ class OwnTiming:
     ) -> list[Exercise]:
         """What these calls, which were right, show; none of those whose lengths ask for less than the timed calls'."""
         own, work, found = work_at(self.own.source), work_at(at.source), list[Exercise]()
-        for number, call in enumerate(calls):  # masks that no lengths decide keep about as much in all of them
-            if work is not None and (work.asked is not None or (work.discards and not number)):
-                work = work_at(at.source, call.case.inputs)
+        if calls and work is not None and (work.discards or work.asked is not None):
+            work = work_at(at.source, calls[0].case.inputs)
+        if work is None or work.asked is None:  # masks that no lengths decide keep about as much in all of them
+            return [Exercise(one, work, at.kept_rows) for one in facts_of(calls, session, weights)]
+        for call in calls:
+            work = work_at(at.source, call.case.inputs)
             if work is None or own is None or (work.asked or 1.0) >= AS_MUCH * (own.asked or 0.0):
                 found += [Exercise(one, work, at.kept_rows) for one in facts_of([call], session, weights)]
         return [one for place, one in enumerate(found) if one not in found[:place]]
