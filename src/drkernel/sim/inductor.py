@@ -442,11 +442,6 @@ def _without_device(link: DeviceLink) -> Iterator[None]:
             _push_mode(mode)
 
 
-ENTRY_SECONDS = 3.0e-5
-"""host time of entering a compiled module: guards and argument checks"""
-LAUNCH_SECONDS = 1.2e-5
-"""host time of a launch by generated code, whose launcher knows its arguments' types and skips Triton's"""
-
 Build = Callable[[], tuple[nn.Module, list[Any]]]
 """makes a module and the arguments of one call, on the default device"""
 
@@ -457,7 +452,7 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     A first call compiles and tunes, a second one is timed, after a flush of L2. Raises whatever the module, the
     compilers or the device raise; a module that Dynamo cannot put into one graph is refused.
     """
-    launching = spec.model_copy(update={"kernel_launch_overhead": LAUNCH_SECONDS})
+    launching = spec.model_copy(update={"kernel_launch_overhead": spec.compiled_launch_overhead})
     engine = DeviceEngine(launching, data_free=DataFree(on_read="refuse"))
     engine.accounts.conv_tf32 = conv_tf32
     link = DeviceLink(BelowModes(engine))
@@ -470,7 +465,7 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
         with twinned(model, twins):
             compiled(*inputs)
         engine.reset_counters()
-        engine.accounts.timeline.add_host(ENTRY_SECONDS)
+        engine.accounts.timeline.add_host(spec.compiled_call_overhead)
         with twinned(model, twins):
             compiled(*inputs)
     profile = engine.profile()

@@ -53,7 +53,13 @@ class GPUSpec(Config):
     launch_overhead: float = Field(gt=0, description="host seconds of an eager operator that launches a kernel")
     kernel_launch_overhead: float = Field(gt=0, description="host seconds of a Triton launch")
     host_op_overhead: float = Field(gt=0, description="host seconds of an operator without device work")
-    host: str = Field("cloud", description="name of the host that the three figures above are of")
+    compiled_call_overhead: float = Field(
+        gt=0, description="host seconds of entering what torch.compile made: guards and argument checks"
+    )
+    compiled_launch_overhead: float = Field(
+        gt=0, description="host seconds of a launch by generated code, which knows its arguments' types"
+    )
+    host: str = Field("cloud", description="name of the host that the five figures above are of")
     kernel_min: float = Field(gt=0, description="device seconds of an empty kernel in a busy stream")
     event_overhead: float = Field(
         gt=0, description="seconds between two events around a kernel, beyond the kernel's own in a busy stream"
@@ -89,7 +95,10 @@ class GPUSpec(Config):
 
 
 _PARTS = ("citations", "fields", "peak")
-_HOST = ("launch_overhead", "kernel_launch_overhead", "host_op_overhead")
+_HOST = (
+    "launch_overhead", "kernel_launch_overhead", "host_op_overhead", "compiled_call_overhead",
+    "compiled_launch_overhead",
+)  # fmt: skip
 """the figures that belong to a host"""
 _USUAL = "cloud"
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)(s|ms|us)?")

@@ -57,7 +57,10 @@ def test_a_card_in_a_host_has_the_hosts_figures_and_no_others(host: str) -> None
     card, there = get_spec("a100"), get_spec(f"a100@{host}")
     factor = there.launch_overhead / card.launch_overhead
     for field in set(GPUSpec.model_fields) - {"name", "host", "sources"}:
-        scaled = field in ("launch_overhead", "kernel_launch_overhead", "host_op_overhead")
+        scaled = field in (
+            "launch_overhead", "kernel_launch_overhead", "host_op_overhead", "compiled_call_overhead",
+            "compiled_launch_overhead",
+        )  # fmt: skip
         expected = factor * getattr(card, field) if scaled else getattr(card, field)
         assert getattr(there, field) == (pytest.approx(expected) if scaled else expected), field
     assert there.host == host and (there is card) == (host == card.host)
