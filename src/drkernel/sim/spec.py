@@ -37,6 +37,7 @@ class GPUSpec(Config):
     hbm_bandwidth: float = Field(gt=0)
     hbm_efficiency: float = Field(gt=0, le=1, description="share of the peak bandwidth that a large copy reaches")
     tensor_share: float = Field(gt=0, le=1, description="share of the tensor peaks that long products sustain")
+    fp32_dot_share: float = Field(gt=0, le=1, description="share of fp32 at clock_hz that long products sustain")
     l2_bytes: int = Field(gt=0, description="the last level that all SMs share (Infinity Cache on MI300X)")
     l2_bandwidth: float = Field(gt=0, description="achievable, all SMs together")
     l2_latency: float = Field(gt=0, description="load-to-use latency of a hit")
@@ -53,12 +54,8 @@ class GPUSpec(Config):
     launch_overhead: float = Field(gt=0, description="host seconds of an eager operator that launches a kernel")
     kernel_launch_overhead: float = Field(gt=0, description="host seconds of a Triton launch")
     host_op_overhead: float = Field(gt=0, description="host seconds of an operator without device work")
-    compiled_call_overhead: float = Field(
-        gt=0, description="host seconds of entering what torch.compile made: guards and argument checks"
-    )
-    compiled_launch_overhead: float = Field(
-        gt=0, description="host seconds of a launch by generated code, which knows its arguments' types"
-    )
+    compiled_call_overhead: float = Field(gt=0, description="host seconds of a compiled call: guards and arguments")
+    compiled_launch_overhead: float = Field(gt=0, description="host seconds of a launch by generated code")
     host: str = Field("cloud", description="name of the host that the five figures above are of")
     kernel_min: float = Field(gt=0, description="device seconds of an empty kernel in a busy stream")
     event_overhead: float = Field(

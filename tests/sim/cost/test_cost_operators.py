@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.sim.cost.operators import operator_cost, operator_work, synchronises
+from drkernel.sim.cost.products import RAW_LAUNCH_SHARE
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.spec import get_spec
@@ -263,6 +264,15 @@ def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
     layers = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(200)])
     line, _ = model_module(layers, [empty(8)], H100)
     assert line.elapsed_seconds > 200 * H100.launch_overhead > line.device_seconds
+
+
+def test_each_kernel_of_an_operator_is_launched_by_the_host() -> None:
+    composed, _ = model_module(lambda x: torch.logsumexp(x, 1), [empty(8, 8)], H100, warm=True)
+    single, _ = model_module(torch.exp, [empty(8, 8)], H100, warm=True)
+    kernels = len(operator_work("logsumexp", [meta(8, 8)], [meta(8)], [meta(8, 8), [1]], H100))
+    assert kernels > 5
+    assert single.host == pytest.approx(H100.launch_overhead)
+    assert composed.host == pytest.approx(H100.launch_overhead * (1 + RAW_LAUNCH_SHARE * (kernels - 1)))
 
 
 # ---- by the rules of the library

@@ -10,6 +10,7 @@ import triton.language as tl
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import Dot
 from drkernel.sim.cost.launch_time import Spread, dot_rate
+from drkernel.sim.cost.products import Product, plan_gemm
 from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
 
@@ -235,6 +236,18 @@ def test_the_reciprocal_of_one_number_is_made_once() -> None:
     x = ((2**22,), torch.int32)
     each, one = (seconds(divide, (2**12,), x, x, 7, EACH=each, B=1024) for each in (True, False))
     assert 1.5 * one < each
+
+
+def test_products_in_fp32_run_at_what_the_card_sustains_by_the_library_and_by_triton() -> None:
+    """So that a card that is out of power changes no speedup over the library."""
+    at_full_power = get_spec("l40s").model_copy(update={"fp32_dot_share": 1.0})
+    for unit, share in (("fp32", get_spec("l40s").fp32_dot_share), ("fp64", 1.0), ("tensor_tf32", 1.0)):
+        product = Product(4096, 4096, 4096, 1, 8 if unit == "fp64" else 4, unit)
+        library = plan_gemm(product, at_full_power).seconds / plan_gemm(product, get_spec("l40s")).seconds
+        assert library == pytest.approx(share), unit
+    dot = Dot("fp32_dot", 2.0**18, 64, 64 * 64)
+    triton_share = dot_rate(dot, 128, get_spec("l40s")) / dot_rate(dot, 128, at_full_power)
+    assert triton_share == pytest.approx(get_spec("l40s").fp32_dot_share)
 
 
 def test_a_tuner_that_outlives_its_device_measures_on_the_next_one() -> None:

@@ -323,17 +323,11 @@ def floor_work(name: str, inputs: Sequence[TensorMeta], outputs: Sequence[Tensor
     return [streaming(base_name(name), [*map(read, inputs), *map(write, outputs)], elements, {})]
 
 
-HOST_FACTOR = dict.fromkeys(
-    [
-        "convolution",
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "cudnn_batch_norm",
-        "_scaled_dot_product_flash_attention_for_cpu",
-    ],
-    2.5,
-)
-"""Host time over that of a plain operator: cuDNN's descriptors and plan look-up, several outputs to allocate."""
+_PLANNED = """convolution native_batch_norm _native_batch_norm_legit cudnn_batch_norm
+    _scaled_dot_product_flash_attention_for_cpu"""
+HOST_FACTOR = dict.fromkeys(_PLANNED.split(), 2.5)
+"""Host time of all kernels over that of a plain operator: cuDNN's descriptors and plan look-up, several outputs to
+allocate."""
 
 
 def operator_cost(
@@ -358,6 +352,7 @@ def operator_cost(
         work, reason = floor_work(name, inputs, outputs), str(missing)
     cost = combine(kernel_cost(item, spec, l2) for item in work)
     factor = HOST_FACTOR.get(name.partition(".")[0])
-    if factor is not None:
-        cost = replace(cost, host_seconds=factor * spec.launch_overhead)
+    if factor is None:
+        factor = 1.0 + products.RAW_LAUNCH_SHARE * max(0, cost.kernels - 1)
+    cost = replace(cost, host_seconds=factor * spec.launch_overhead)
     return cost.without_price(reason) if reason else cost

@@ -104,10 +104,7 @@ def plan_gemm(product: Product, spec: GPUSpec) -> GemmPlan:
 
     Libraries choose by heuristics that come close to this; the choice never makes a product slower than a worse tile.
     """
-    if product.unit.startswith("tensor_"):
-        rate = unit_rate(product.unit, spec)
-    else:
-        rate = spec.peak[product.unit] * spec.clock_hz / spec.boost_clock_hz
+    rate = unit_rate(product.unit if product.unit.startswith("tensor_") else f"{product.unit}_dot", spec)
     best: GemmPlan | None = None
     for rows, columns, efficiency in TILES[product.family]:
         shapes = {(rows, columns), (columns, rows)} if product.family in ("vector", "tensor") else {(rows, columns)}
@@ -388,7 +385,8 @@ def euclidean(call: MetaCall) -> list[KernelWork]:
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 KERNELS_PER_STEP = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
 RAW_LAUNCH_SHARE = 0.55
-"""A launch from C++ against an eager operator from Python: the chain of steps is bound by the host that feeds it."""
+"""A launch from C++ against an eager operator from Python: each kernel of an operator but the first, and each step of a
+recurrence, whose chain the host that feeds it bounds."""
 
 
 def recurrent(call: MetaCall) -> list[KernelWork]:

@@ -379,8 +379,9 @@ def _compute_seconds(work: KernelWork, blocks: float, spec: GPUSpec) -> float:
 def unit_rate(unit: str, spec: GPUSpec) -> float:
     """Sustained operations per second of a unit over the whole device. Raises ``ValueError`` for an unknown unit."""
     scale = spec.clock_hz / spec.boost_clock_hz
-    if unit == "fp32_dot":
-        return spec.peak["fp32"] * scale
+    if unit in ("fp32_dot", "fp64_dot"):
+        sustained = spec.fp32_dot_share if unit == "fp32_dot" else 1.0
+        return spec.peak[unit.removesuffix("_dot")] * scale * sustained
     if unit == "issue":
         return ISSUE_LANES * spec.clock_hz * spec.sm_count
     if unit in ("imad", "add"):  # beside the rest of whole-number arithmetic, as fast; on either
