@@ -277,7 +277,7 @@ def _aligned(value: Value, alone: bool, known: dict[tuple[int, bool], int]) -> i
         found = 1
     elif op.name == "arith.muli":
         found = math.prod(inner)
-    elif inner and not (op.name == "arith.cmpi" and step(value, -1) == "same"):
+    elif inner and not (op.name == "arith.cmpi" and (alone or step(value, -1) == "same")):
         found = min(inner)
     known[key] = min(found, _PIECE)
     return known[key]
@@ -512,16 +512,16 @@ def _crowding(load: Op, ends: list[Op]) -> float:
     side = fast_side(load.operands[0])
     if side is not None and any(op.name == "tt.store" and fast_side(op.operands[0]) == 1 - side for op in ends):
         return 4.0
-    if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends) or _met_by_later(load):
+    if len(ends) != 1 or not all(op.name in ("scf.yield", *COMBINES) for op in ends) or _meets_another(load):
         return 1.0
     looped = load.block is not None and load.block.parent is not None and load.block.parent.name == "scf.for"
     return 8.0 if looped and len(load.operands) > 1 else 4.0
 
 
-def _met_by_later(load: Op) -> bool:
-    """Whether what a load brings waits for a later load of its block, with which it is put together."""
+def _meets_another(load: Op) -> bool:
+    """Whether what a load brings is put together with that of another load of its block, so that both are held."""
     others = (_spread_from(operand) for op in _users(load) if _in_step(op, load) for operand in op.operands)
-    return any(op.block is load.block and op.name == "tt.load" and op.number > load.number for op in others if op)
+    return any(op.block is load.block and op.name == "tt.load" and op is not load for op in others if op)
 
 
 def _spread_from(value: Value) -> Op | None:

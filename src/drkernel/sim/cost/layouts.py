@@ -273,6 +273,8 @@ def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], s
         return "same"
     if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
         return kinds[0]
+    if op.name in ("arith.divsi", "arith.divui") and kinds == ["beside", "same"]:  # whole vectors have one quotient
+        return "other" if known_number(op.operands[1]) % VECTOR_BYTES else "same"
     if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
         return "beside"
     return "other"
