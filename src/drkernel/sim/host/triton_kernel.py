@@ -308,7 +308,8 @@ class SimKernel:
             raise OutOfResources(self._threads, MAX_THREADS, "threads")
         args: list[Any] = []
         mapped = MappedHost(driver.link)
-        for type_name, value in zip(self._types, bound, strict=True):
+        lacks = any(kind != "constexpr" for kind in self._types[len(bound) :])  # the launcher skips constants unseen
+        for type_name, value in zip(self._types, bound, strict=lacks):
             _flatten(type_name, mapped.on_device(value), args)
         if self._scratch:
             _require_allocator()
