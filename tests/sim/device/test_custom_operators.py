@@ -251,3 +251,13 @@ def test_a_compiled_kernel_needs_no_constants_behind_its_arguments() -> None:
         assert out.cpu().equal(torch.full((64,), 2.0))
         with pytest.raises(ValueError, match="shorter"):
             kernel[(1, 1, 1)](x, out)
+
+
+def test_a_tensor_without_memory_is_a_null_pointer_wherever_it_is() -> None:
+    """Libraries hand over ``torch.empty(0)`` of the host for a result that is not wanted."""
+    with sim.device("h100"):
+        out, nothing = torch.zeros(64, device="cuda"), torch.empty(0, device="cpu")
+        double_kernel[(1,)](nothing, out, 0, BLOCK=64)
+        assert not out.cpu().any()
+        with pytest.raises(ValueError, match="cpu tensor"):
+            double_kernel[(1,)](torch.empty(1), out, 0, BLOCK=64)

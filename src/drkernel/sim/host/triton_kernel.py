@@ -404,8 +404,8 @@ def _plain(value: Any, index: int) -> Any:
         if wrapped is not None:
             return Ref(wrapped)
         address = value.data_ptr()
-        if not isinstance(value, torch.Tensor) and isinstance(address, int):
-            return address  # of what stands for a tensor: the launch finds the storage that it lies in, or none
+        if address == 0 or (not isinstance(value, torch.Tensor) and isinstance(address, int)):
+            return address  # none, or of what stands for a tensor: the launch finds the storage that it lies in
         raise ValueError(CPU_TENSOR.format(index=index))
     raise TypeError(f"kernel argument {index} is a {type(value).__name__}: neither a number nor a tensor")
 
