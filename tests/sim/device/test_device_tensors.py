@@ -459,6 +459,9 @@ def test_errors_name_dimensions_below_zero_and_refuse_complex_indices() -> None:
             x.sort(dim=2)
         with pytest.raises(IndexError, match="tensors used as indices must be long, int, byte or bool"):
             x[torch.ones(1, dtype=torch.complex64, device="cuda")]
+        with pytest.raises(RuntimeError, match="'weight' must be 2-D"):  # before the index, which is out of bounds
+            F.embedding(torch.tensor([5], device="cuda"), torch.ones(2, 3, 4, device="cuda"))
+        assert torch.fft.fftn(torch.tensor(3.0, device="cuda")).item() == 3  # no dimension, nothing to do
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])

@@ -76,10 +76,9 @@ def histc(x: torch.Tensor, bins: int = 100, least: float = 0, most: float = 0) -
 
 def vector_norm(x: torch.Tensor, *how: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
     """``aten::linalg_vector_norm``, in fp64: a CPU's kernel adds one after another, where CUDA's adds by trees."""
-    norm = torch.ops.aten.linalg_vector_norm.default
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or dtype not in (None, torch.float32):
-        return norm(x, *how, dtype=dtype)
-    return norm(x, *how, dtype=torch.float64).to(dtype or x.dtype)
+        return torch.ops.aten.linalg_vector_norm.default(x, *how, dtype=dtype)
+    return torch.ops.aten.linalg_vector_norm.default(x, *how, dtype=torch.float64).to(dtype or x.dtype)
 
 
 _WIDE = {torch.int8: torch.int16, torch.uint8: torch.int64} | {k: k for k in (torch.int16, torch.int32, torch.int64)}

@@ -422,8 +422,9 @@ class OperatorRule:
         prepare_shapes()
         try:
             self.on_meta(mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()})
-        except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            return None if is_missing(error) else error
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            said = RuntimeError(str(error)) if isinstance(error, AssertionError) else error  # as a kernel says it
+            return None if is_missing(said) else said
         return None
 
 
