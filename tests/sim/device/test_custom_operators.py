@@ -228,3 +228,36 @@ def test_code_written_by_inductor_finds_what_it_imports() -> None:
         assert out.is_cuda and out.flatten().tolist() == [2.0 * k for k in range(12)]
         for view in (reinterpret_tensor, torch.ops.inductor._reinterpret_tensor):
             assert view(out, (2, 2), (4, 1), 1).tolist() == [[2, 4], [10, 12]]
+
+
+def test_a_librarys_kernel_may_leave_its_work_to_pytorchs_own() -> None:
+    """By the key of kernels for every device: below modes, where PyTorch takes device tensors for those of meta."""
+    below = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+    aten = torch.ops.aten
+    with sim.device("h100"):
+        out, x = torch.zeros(2, 3, device="cuda"), torch.ones(2, 3, device="cuda")
+        assert aten.copy_.default.redispatch(below, out, x) is out
+        assert out.cpu().equal(torch.ones(2, 3))
+        host = aten._to_copy.default.redispatch(below, x, device=torch.device("cpu"))
+        assert host.equal(torch.ones(2, 3))
+        assert aten.clone.default.redispatch(below, out).cpu().equal(host)
+
+
+def test_a_compiled_kernel_needs_no_constants_behind_its_arguments() -> None:
+    with sim.device("h100"):
+        x, out = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+        kernel = double_kernel[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+        kernel[(1, 1, 1)](x, out, 64)
+        assert out.cpu().equal(torch.full((64,), 2.0))
+        with pytest.raises(ValueError, match="shorter"):
+            kernel[(1, 1, 1)](x, out)
+
+
+def test_a_tensor_without_memory_is_a_null_pointer_wherever_it_is() -> None:
+    """Libraries hand over ``torch.empty(0)`` of the host for a result that is not wanted."""
+    with sim.device("h100"):
+        out, nothing = torch.zeros(64, device="cuda"), torch.empty(0, device="cpu")
+        double_kernel[(1,)](nothing, out, 0, BLOCK=64)
+        assert not out.cpu().any()
+        with pytest.raises(ValueError, match="cpu tensor"):
+            double_kernel[(1,)](torch.empty(1), out, 0, BLOCK=64)

@@ -390,3 +390,104 @@ def test_lists_of_tensors_go_to_one_operator_as_on_a_gpu(dev):
     for name in ("cos", "sigmoid", "log1p", "trunc", "erf"):
         for got, x in zip(getattr(torch, f"_foreach_{name}")(xs), xs, strict=True):
             assert torch.equal(got, getattr(torch, name)(x))
+
+
+def conjugated(z: torch.Tensor) -> list:
+    """What host code sees of conjugated and negated views, and writes through them."""
+    view, column = z.conj(), z.conj().imag
+    view.mul_(1j)
+    view[0].add_(2)
+    view[1, :2] = 5 - 1j
+    column.add_(1)
+    target = torch.zeros_like(z)
+    target.conj().copy_(view)
+    target.mT.conj().imag.copy_(column.mT)
+    return [
+        z, view, column, view.t(), view.split(2)[1], view.conj(), view.real, view + z, view.abs(), view @ view.mH,
+        torch.vdot(view[:, 0], z[:, 0]), torch.stack([view, z]), view.sum(), view.clone(), view.to(torch.complex128),
+        view.resolve_conj(), column.cumsum(0), column.double(), column.resolve_neg(), target,
+        torch.tensor(view.tolist()), torch.fft.ifft(z, dim=0),
+    ]  # fmt: skip
+
+
+def test_a_conjugated_tensor_is_a_view() -> None:
+    """In place operators through it reach the tensor below, and PyTorch's bits tell it from a copy."""
+    z = torch.randn(4, 3, dtype=torch.complex64)
+    with sim.device("h100"):
+        for want, got in zip(conjugated(z.clone()), conjugated(z.cuda()), strict=True):
+            torch.testing.assert_close(got.cpu().resolve_conj().resolve_neg(), want.resolve_conj().resolve_neg())
+            assert (got.is_conj(), got.is_neg()) == (want.is_conj(), want.is_neg())
+        w = z.cuda().requires_grad_()
+        ((w.conj() * z.cuda()).sum() + (w @ w.mH).real.sum()).abs().backward()
+        gradient = w.grad.cpu()
+        with pytest.raises(RuntimeError, match="unresolved conjugated tensors"):
+            torch.view_as_real(w.detach().conj())
+        with pytest.raises(RuntimeError, match="conjugate view tensors when converting to a different dtype"):
+            w.detach().conj().view(torch.float32)
+        with pytest.raises(UnsupportedOp, match="mm into a conjugated view"):
+            torch.mm(z.cuda(), z.cuda().mH, out=torch.zeros(4, 4, dtype=z.dtype, device="cuda").conj())
+    v = z.clone().requires_grad_()
+    ((v.conj() * z).sum() + (v @ v.mH).real.sum()).abs().backward()
+    torch.testing.assert_close(gradient, v.grad)
+
+
+@pytest.mark.parametrize("form", [(0, 2, 1), (2, 0, 1)])
+def test_casts_to_whole_numbers_keep_the_layout(form) -> None:
+    x = torch.randn(3, 4, 5).permute(form)
+    with sim.device("h100"):
+        assert {kind: x.cuda().to(kind).stride() for kind in (torch.int32, torch.uint8)} == {
+            kind: x.to(kind).stride() for kind in (torch.int32, torch.uint8)
+        }
+
+
+def test_tensors_that_share_memory_keep_forms_of_their_own() -> None:
+    with sim.device("h100"):
+        x, y, other = torch.zeros(3, device="cuda"), torch.zeros(2, 4, device="cuda"), torch.zeros(5, device="cuda")
+        x.set_(y)
+        other.data = y
+        y.t_().add_(1)
+        assert (x.shape, other.shape, y.shape) == ((2, 4), (2, 4), (4, 2))
+        assert float(x.sum()) == float(other.sum()) == 8
+        with pytest.raises(RuntimeError, match="Could not set tensor of type float to a tensor of type c10::Half"):
+            torch.zeros(3, device="cuda", dtype=torch.half).set_(y)
+
+
+def test_errors_name_dimensions_below_zero_and_refuse_complex_indices() -> None:
+    with sim.device("h100"):
+        x = torch.zeros(2, 3, device="cuda")
+        with pytest.raises(IndexError, match=r"range of \[-2, 1\], but got 2"):
+            x.sort(dim=2)
+        with pytest.raises(IndexError, match="tensors used as indices must be long, int, byte or bool"):
+            x[torch.ones(1, dtype=torch.complex64, device="cuda")]
+        with pytest.raises(RuntimeError, match="'weight' must be 2-D"):  # before the index, which is out of bounds
+            F.embedding(torch.tensor([5], device="cuda"), torch.ones(2, 3, 4, device="cuda"))
+        assert torch.fft.fftn(torch.tensor(3.0, device="cuda")).item() == 3  # no dimension, nothing to do
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_convolutions_lie_as_cudnn_has_them(kind) -> None:
+    """Channels last where an operand is, but in double precision."""
+    x = torch.randn(2, 4, 6, 6).to(kind, memory_format=torch.channels_last)
+    with sim.device("h100"):
+        out = F.conv2d(x.cuda(), torch.randn(3, 4, 3, 3).to("cuda", kind))
+        assert out.is_contiguous(memory_format=torch.channels_last) == (kind == torch.float32)
+
+
+def test_modules_go_to_a_device_by_its_number() -> None:
+    with sim.device("h100"):
+        for there in (torch.nn.Linear(2, 2).to(0), torch.nn.Linear(2, 2).to(device=torch.cuda.current_device())):
+            assert on_device(there.weight)
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            torch.nn.Linear(2, 2).to(1)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_norms_of_long_vectors_are_as_exact_as_sums_by_trees(order: int) -> None:
+    x = torch.rand(1 << 20) + 0.5
+    wanted = x.double().norm(order).float()
+    with sim.device("h100"):
+        y = x.cuda()
+        each = torch._foreach_norm([y], order)[0]
+        for got in (y.norm(order), torch.dist(y, torch.zeros_like(y), order), each):
+            torch.testing.assert_close(got.cpu(), wanted, rtol=3e-7, atol=0)
+        assert y.half().norm(order).dtype == torch.half

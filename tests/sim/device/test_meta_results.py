@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 
+from drkernel import sim
 from drkernel.sim.gpu import shapes
 from drkernel.sim.gpu.operator_rules import as_on_cuda
 from drkernel.sim.gpu.shapes import on_meta
@@ -82,7 +83,8 @@ def test_a_convolutions_result_lies_in_memory_as_with_data(dtype, last, transpos
     x, weight = torch.randn(2, 4, *[6] * deep, dtype=dtype), torch.randn(4, 4, *[3] * deep, dtype=dtype)
     for given in ((x, weight), (x.to(memory_format=last), weight), (x, weight.to(memory_format=last))):
         terms = None, [1] * deep, [0] * deep, [1] * deep, transposed, [0] * deep, 1
-        made = aten.convolution.default(*given, *terms)
+        with sim.device("h100"):
+            made = aten.convolution.default(*(one.cuda() for one in given), *terms)
         foreseen = on_meta(aten.convolution.default, (*(one.to("meta") for one in given), *terms), {})
         assert (foreseen.shape, foreseen.stride()) == (made.shape, made.stride())
 

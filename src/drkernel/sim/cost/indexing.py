@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drkernel.sim.cost.pointwise import fill, pointwise, streaming
+from drkernel.sim.cost.pointwise import copied, fill, pointwise, streaming
 from drkernel.sim.cost.records import (
     SECTOR_BYTES,
     Access,
@@ -252,10 +252,7 @@ def scatter(call: MetaCall) -> list[KernelWork]:
         return pointwise(replace(call, base="masked_fill", inputs=(target, *call.inputs[1:-1]), outputs=(out,)))
     source = _source(call)
     masks = [meta for meta in call.inputs[1:-1] if meta.dtype in ("bool", "uint8")]
-    work: list[KernelWork] = []
-    if out.storage != target.storage:
-        work.append(streaming("copy", [read(target), write(out)], float(out.elements), {}))
-    work += _positions(masks)
+    work = [*copied(target, out), *_positions(masks)]
     updates = _updates(call, target, source)
     if call.base in ("index_put", "_index_put_impl") and call.flag("accumulate"):
         return [*work, *_accumulate(call, out, source, updates)]
@@ -324,9 +321,7 @@ def masked_scatter(call: MetaCall) -> list[KernelWork]:
     target, mask, source = call.inputs[:3]
     out = call.outputs[0] if call.outputs else target
     elements = float(mask.elements)
-    work: list[KernelWork] = []
-    if out.storage != target.storage:
-        work.append(streaming("copy", [read(target), write(out)], float(out.elements), {}))
+    work = copied(target, out)
     work.append(streaming("scan", [read(mask), scratch(8.0 * elements, write=True)], elements, {"int": 10 * elements}))
     part = [write(out), read(source), read(mask), scratch(8.0 * elements)]
     return [*work, streaming(call.base, part, elements, {"int": 10.0 * elements}, 0.8)]

@@ -31,19 +31,18 @@ HEAVY: dict[str, tuple[float, float]] = {
 LIGHT = frozenset(
     str.split(
         """
-        __ilshift__ __irshift__ __lshift__ __rshift__ __and__ __or__ __xor__ __iand__ __ior__ __ixor__ abs add
-        addcmul bitwise_and bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp clamp_max
-        clamp_min clone _to_copy copy conj_physical _conj_physical copysign deg2rad eq floor fmax fmin frac ge
-        gt hardshrink hardsigmoid hardtanh heaviside isinf isnan isneginf isposinf isfinite le leaky_relu lerp
-        logical_and logical_not logical_or logical_xor lt masked_fill max maximum min minimum mul nan_to_num ne
-        neg rad2deg relu round rsub sgn sign signbit softshrink sub threshold threshold_backward trunc where
-        _prelu_kernel _prelu_kernel_backward relu6 hardtanh_backward hardshrink_backward hardsigmoid_backward
-        hardswish_backward leaky_relu_backward softshrink_backward rrelu_with_noise_backward native_dropout_backward
-        mse_loss_backward smooth_l1_loss_backward huber_loss_backward addr complex linalg_cross tril triu
-        special_round alias_copy as_strided_copy detach_copy expand_copy permute_copy select_copy slice_copy
-        squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy view_as_complex_copy
-        view_as_real_copy diagonal_copy narrow_copy lift lift_fresh_copy _neg_view_copy contiguous repeat
-        channel_shuffle native_channel_shuffle pixel_shuffle pixel_unshuffle
+        __ilshift__ __irshift__ __lshift__ __rshift__ abs add addcmul bitwise_and bitwise_not bitwise_or
+        bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min clone _to_copy copy conj_physical
+        _conj_physical copysign deg2rad eq floor fmax fmin frac ge gt hardshrink hardsigmoid hardtanh heaviside
+        isinf isnan isneginf isposinf le leaky_relu lerp logical_and logical_not logical_or logical_xor lt
+        masked_fill max maximum min minimum mul nan_to_num ne neg rad2deg relu round rsub sgn sign signbit
+        softshrink sub threshold threshold_backward trunc where _prelu_kernel _prelu_kernel_backward
+        hardtanh_backward hardshrink_backward hardsigmoid_backward hardswish_backward leaky_relu_backward
+        softshrink_backward rrelu_with_noise_backward native_dropout_backward mse_loss_backward
+        smooth_l1_loss_backward huber_loss_backward addr complex linalg_cross tril triu alias_copy
+        as_strided_copy detach_copy expand_copy permute_copy select_copy slice_copy squeeze_copy t_copy
+        transpose_copy unfold_copy unsqueeze_copy view_copy view_as_complex_copy view_as_real_copy diagonal_copy
+        narrow_copy lift lift_fresh_copy _neg_view_copy repeat channel_shuffle pixel_shuffle pixel_unshuffle
         """
     )
 )
@@ -190,12 +189,17 @@ def fill_then_copy(call: MetaCall) -> list[KernelWork]:
     ]
 
 
+def copied(target: TensorMeta, out: TensorMeta) -> list[KernelWork]:
+    """The copy of an operator's whole target, which none in place makes."""
+    whole = [streaming("copy", [read(target), write(out)], float(out.elements), {})]
+    return whole if out.storage != target.storage else []
+
+
 def copy_then_write(call: MetaCall) -> list[KernelWork]:
     """``slice_scatter`` and kin: a copy of the whole, then the part is written over."""
     target, source, out = call.inputs[0], call.inputs[-1], call.out
-    whole = streaming("copy", [read(target), write(out)], float(out.elements), {})
     part = [read(source), write(out, min(source.nbytes, out.nbytes))]
-    return [whole, streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
+    return [*copied(target, out), streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
 
 
 LOGSPACE_INSTRUCTIONS = 110.0

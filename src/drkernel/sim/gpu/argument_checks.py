@@ -506,7 +506,7 @@ def _recurrent(kind: str) -> Callable[[list[Any], dict], None]:
 def _fourier(kind: str) -> Callable[[list[Any], dict], None]:
     def check(args: list[Any], options: dict[str, Any]) -> None:
         x, dims, normalization, last = args
-        need(bool(dims) and len(set(dims)) == len(dims), "dims must differ")
+        need(bool(dims or kind == "_fft_c2c") and len(set(dims)) == len(dims), "dims must differ")
         need(all(0 <= dim < x.dim() for dim in dims), "a dim is out of range")  # counted from the front, here
         need(normalization in (0, 1, 2), "no such normalization")
         need(x.dtype not in (torch.float16, torch.bfloat16), "no transform of that dtype")

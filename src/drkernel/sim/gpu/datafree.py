@@ -14,7 +14,6 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.sim.gpu.emulated import layout_of_cudnn
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.gpu.shapes import bare, is_missing, mapped, prepare_shapes, tensors_in
@@ -144,10 +143,7 @@ class FormOperators:
     def _shapes(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if rule.base in RECURRENT and rule.call._overloadname == "input":
             return recurrent_results(rule.base, *args)
-        result = rule.on_meta(args, kwargs)
-        if rule.base in ("convolution", "_convolution"):
-            return result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
-        return result
+        return rule.on_meta(args, kwargs)
 
     def _refusal(self, rule: OperatorRule, error: Exception) -> Exception:
         if rule.sized_by_data or torch.Tag.data_dependent_output in rule.call.tags or "data-independent" in str(error):

@@ -56,25 +56,6 @@ def product_as(name: str, *args: Any, **scales: Any) -> torch.Tensor:
     return product.to(dtype)
 
 
-def scaled_mm(
-    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, bias: torch.Tensor | None = None,
-    scale_result: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, _use_fast_accum: bool = False,
-) -> torch.Tensor:  # fmt: skip
-    """``aten::_scaled_mm``: fp8 [m, k] times fp8 [k, n], scaled as a whole or by rows and columns, in fp32."""
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.element_size() != 1 or b.element_size() != 1:
-        raise RuntimeError("_scaled_mm takes two matrices of fp8 that fit")
-    whole = scale_a.numel() == 1 and scale_b.numel() == 1
-    if not whole and (tuple(scale_a.shape), tuple(scale_b.shape)) != ((a.shape[0], 1), (1, b.shape[1])):
-        raise RuntimeError("_scaled_mm takes one scale for each operand, or one for each row and each column")
-    if scale_result is not None or scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
-        raise RuntimeError("_scaled_mm takes scales of float32, and none of the result")
-    left, right = (scale.reshape(()) if whole else scale for scale in (scale_a, scale_b))
-    product = (a.float() @ b.float()) * left * right
-    if bias is not None:
-        product = product + bias.float()
-    return product.to(out_dtype or a.dtype)
-
-
 def histc(x: torch.Tensor, bins: int = 100, least: float = 0, most: float = 0) -> torch.Tensor:
     """``aten::histc``, of integers too, whose bins CUDA finds by an integer division."""
     if x.dtype.is_floating_point:
@@ -93,11 +74,11 @@ def histc(x: torch.Tensor, bins: int = 100, least: float = 0, most: float = 0) -
     return torch.bincount(places, minlength=bins).to(x.dtype)
 
 
-def hardswish_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """``aten::hardswish_backward``: at -3 and 3 CUDA takes the slope of the part between."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    between = (gradient.to(wide.dtype) * (wide / 3 + 0.5)).to(x.dtype)
-    return torch.where(x.abs() == 3, between, torch.ops.aten.hardswish_backward.default(gradient, x))
+def vector_norm(x: torch.Tensor, *how: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """``aten::linalg_vector_norm``, in fp64: a CPU's kernel adds one after another, where CUDA's adds by trees."""
+    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or dtype not in (None, torch.float32):
+        return torch.ops.aten.linalg_vector_norm.default(x, *how, dtype=dtype)
+    return torch.ops.aten.linalg_vector_norm.default(x, *how, dtype=torch.float64).to(dtype or x.dtype)
 
 
 _WIDE = {torch.int8: torch.int16, torch.uint8: torch.int64} | {k: k for k in (torch.int16, torch.int32, torch.int64)}
@@ -110,8 +91,8 @@ def cast(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     if dtype not in _WIDE or not x.is_floating_point():
         return x
     x, its = x if x.dtype == torch.float64 else x.float(), torch.iinfo(_WIDE[dtype])
-    whole = x.to(_WIDE[dtype]).masked_fill(x >= float(its.max), its.max).masked_fill(x <= float(its.min), its.min)
-    return whole.masked_fill(x.isnan(), its.min if its.bits == 64 or x.dtype == torch.float64 else 0)
+    whole = x.to(_WIDE[dtype]).masked_fill_(x >= float(its.max), its.max).masked_fill_(x <= float(its.min), its.min)
+    return whole.masked_fill_(x.isnan(), its.min if its.bits == 64 or x.dtype == torch.float64 else 0)
 
 
 def resize(x: torch.Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
@@ -127,13 +108,15 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": lambda *args: torch._decomp.decompositions._fused_rms_norm_backward(*args),
     "_to_copy": lambda x, dtype=None, **form: torch.ops.aten._to_copy.default(cast(x, dtype), dtype=dtype, **form),
     "copy_": lambda x, source, *wait: torch.ops.aten.copy_.default(x, cast(source, x.dtype), *wait),
-    "_conj": torch.ops.aten.conj_physical.default,  # a bit that host code's tensors would not show
+    "_conj": torch.ops.aten.alias.default,  # host code's tensor has the bit
+    "_neg_view": torch.ops.aten.alias.default,
     "_int_mm": int_mm,
     **{f"{name}.dtype": partial(product_as, name) for name in ("mm", "bmm", "addmm", "baddbmm")},
     "abs": lambda x: x.clone() if x.dtype == torch.bool else torch.ops.aten.abs.default(x),
-    "hardswish_backward": hardswish_backward,
+    "linalg_vector_norm": vector_norm,
+    "dist": lambda x, other, p=2: vector_norm(x - other, p),
+    "_foreach_norm.Scalar": lambda some, p=2, dtype=None: [vector_norm(x, p, dtype=dtype) for x in some],
     "histc": histc,
-    "_scaled_mm": scaled_mm,
     "segment_reduce": lambda *args, **terms: torch.ops.aten.segment_reduce.default(*args, **terms | {"unsafe": False}),
     "resize_": resize,
     "resize_as_": lambda x, like, memory_format=None: resize(x, like.shape, memory_format),

@@ -31,7 +31,7 @@ def check_indices(base: str, label: str, args: Arguments, options: dict[str, Any
     if bounds is None:
         return
     for index, low, high, also in bounds(args, options):
-        if isinstance(index, torch.Tensor) and index.numel():
+        if isinstance(index, torch.Tensor) and index.numel() and not index.is_complex():
             _require(label, index, low, high, also)
 
 

@@ -61,7 +61,8 @@ def disturb_changes(flat: torch.Tensor, before: torch.Tensor, noise: torch.Gener
     The changed elements are shuffled among themselves and, when floating, scaled each by its own factor; so no
     plausible use of them (a sum, a maximum, a sign) comes out the same.
     """
-    changed = (_bytes(flat) != _bytes(before)).any(-1).nonzero().reshape(-1)
+    differs = flat.view(torch.uint8) != before.view(torch.uint8)
+    changed = differs.reshape(flat.numel(), -1).any(-1).nonzero().reshape(-1)
     if changed.numel() == 0:
         return
     values = flat[changed]
@@ -76,7 +77,3 @@ def disturb_changes(flat: torch.Tensor, before: torch.Tensor, noise: torch.Gener
         near = torch.where(values > 0, values - 1, values + 1)  # indices stay in range
         new = torch.where(new == values, near, new)
     flat[changed] = new
-
-
-def _bytes(flat: torch.Tensor) -> torch.Tensor:
-    return flat.resolve_conj().resolve_neg().contiguous().view(torch.uint8).reshape(flat.numel(), -1)

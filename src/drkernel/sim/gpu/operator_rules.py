@@ -122,7 +122,7 @@ INTERNAL = frozenset(f"_foreach_{name}{end}" for name in MULTI_TENSOR for end in
     _fused_adam_ _fused_adamw_ _fused_rms_norm_backward _fused_sgd_ _grouped_mm _index_put_impl_ _int_mm _is_all_true
     _is_any_true _linalg_check_errors _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd
     _local_scalar_dense _log_softmax _log_softmax_backward_data _native_batch_norm_legit
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _pdist_backward _pdist_forward
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _neg_view _pdist_backward _pdist_forward
     _prelu_kernel _prelu_kernel_backward _reshape_alias _safe_softmax _sample_dirichlet
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _scaled_mm
     _segment_reduce_backward _softmax _softmax_backward_data _standard_gamma _to_copy _trilinear _unique _unique2
@@ -145,7 +145,7 @@ LIBRARY_CALLS = names(
 FREE_OPERATORS = names(
     """
     empty new_empty empty_like empty_strided new_empty_strided empty_permuted detach alias view _unsafe_view reshape
-    _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split
+    _conj _neg_view _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split
     split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
     """
 )
@@ -153,8 +153,7 @@ FREE_OPERATORS = names(
 
 METADATA_OPERATORS = names(
     """
-    t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ detach_ sym_size sym_stride sym_numel
-    sym_storage_offset is_same_size is_set_to _has_same_storage_numel
+    t_ transpose_ squeeze_ unsqueeze_ as_strided_ detach_ is_same_size is_set_to _has_same_storage_numel
     """
 )
 """Operators that look at, or change, a tensor's form and never its elements."""
@@ -349,7 +348,6 @@ def _widened(value: Any) -> Any:
     return torch.float32 if value in HALVES else value
 
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _MISSING = object()
 
 
@@ -424,9 +422,17 @@ class OperatorRule:
         prepare_shapes()
         try:
             self.on_meta(mapped(args, bare), {key: mapped(value, bare) for key, value in kwargs.items()})
-        except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            return None if is_missing(error) else error
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            said = RuntimeError(str(error)) if isinstance(error, AssertionError) else error  # as a kernel says it
+            return None if is_missing(said) else said
         return None
+
+
+@lru_cache(maxsize=4096)
+def is_composite(func: Any) -> bool:
+    """Return whether torch decomposes an operator into others before they reach a device."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 def by_name(argument: Any) -> bool:
@@ -444,7 +450,7 @@ def rule_of(name: str) -> OperatorRule:
     try:
         call = getattr(getattr(torch.ops.aten, base), overload or "default")
         schema = call._schema
-        composite = torch._C._dispatch_has_kernel_for_dispatch_key(call.name(), _COMPOSITE)
+        composite = is_composite(call)
     except (AttributeError, RuntimeError) as error:
         raise UnsupportedOp(f"there is no operator aten::{name}") from error
     if composite and name not in LIBRARY_CALLS:

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
+
+from drkernel.sim.gpu.emulated import layout_of_cudnn
 
 MOST_KNOWN = 8192
 """most operators on certain forms whose results are remembered"""
@@ -83,25 +84,13 @@ def on_meta(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
         return tuple(made) if len(overload._schema.returns) > 1 else made[0]
     result = call(*args, **kwargs)
-    if overload is torch.ops.aten.convolution.default:
-        result = _lying_like(result, *args[:2])
+    if overload in (torch.ops.aten.convolution.default, torch.ops.aten._convolution.default):
+        result = result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
     if key is not None and key not in _known:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
         _known[key] = _forms(result, (*args, *kwargs.values()))
     return result
-
-
-def _lying_like(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A convolution's result with channels last where its input or weights have them so, as PyTorch's kernels make it;
-    its meta function makes every one contiguous."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    if last is None or last not in map(suggest_memory_format, (x, weight)):
-        return result
-    asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(x.dtype)
-    by_onednn = getattr(torch.ops.mkldnn, asked)() if asked else x.dtype == torch.float32
-    # other kernels of this processor leave volumes as they are
-    return result if x.dim() == 5 and not by_onednn else result.to(memory_format=last)
 
 
 def is_missing(error: Exception) -> bool:

@@ -25,7 +25,7 @@ import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from drkernel.sim.host import loading
-from drkernel.sim.host.library_calls import impl_on
+from drkernel.sim.host.library_calls import impl_on, redispatch_on
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, encode_on, is_cuda, reinterpret, unless_ours
 from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, for_device, told
 from drkernel.sim.spec import GPUSpec
@@ -494,6 +494,7 @@ def cuda_api_on(
         (torch.cuda, "_compile_kernel", loading.refusing(f"torch.cuda._compile_kernel {NO_SOURCE}")),
         (torch.export, "export", loading.refusing(f"torch.export {NO_GRAPH}")),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
+        (torch._ops.OpOverload, "redispatch", redispatch_on(torch._ops.OpOverload.redispatch, link.dispatch)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced
         (torch.backends.cudnn, "is_available", lambda: True),
         (torch.backends.cudnn, "is_acceptable", lambda tensor: False),

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.datafree import RECURRENT
+from drkernel.sim.gpu.shapes import tensors_in
+from drkernel.sim.host.tensor import DeviceTensor
 
 OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""
@@ -156,6 +158,7 @@ def records(args: Sequence[Any]) -> bool:
 
 
 ON_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+OF_PYTORCH = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
 _functions: dict[str, Callable[..., Any]] = {}
 """by the entries of ``torch.library``; those registered while a device was there"""
 _registry = getattr(getattr(torch, "_native", None), "registry", None)
@@ -174,6 +177,18 @@ def impl_on(original: Callable[..., None]) -> Callable[..., None]:
             _functions[f"{self.ns}/{name.rpartition('::')[2]}/{dispatch_key or self.dispatch_key}"] = fn
 
     return impl
+
+
+def redispatch_on(original: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``OpOverload.redispatch`` by which a library's kernel reaches the device where it falls back on PyTorch's
+    own: C++ would take tensors on it for those of meta, and write nothing."""
+
+    def redispatch(func: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if keys == OF_PYTORCH and any(isinstance(one, DeviceTensor) for one in tensors_in([*args, *kwargs.values()])):
+            return run(func, args, kwargs)
+        return original(func, keys, *args, **kwargs)
+
+    return redispatch
 
 
 def registered_kernel(func: Any) -> Callable[..., Any] | None:

@@ -22,8 +22,9 @@ from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._pytree import tree_map
 
 from drkernel.base.modes import DispatchMode
+from drkernel.sim.gpu.operator_rules import is_composite
 from drkernel.sim.host.library_calls import records, registered_kernel
-from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, is_composite, told
+from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
 _pinned: dict[int, StorageWeakRef] = {}
@@ -543,6 +544,9 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch._nested_tensor_from_mask_left_aligned: lambda f, args, kw: False,  # see ``_nests``
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.device: lambda f, args, kw: f("cuda", *args) if args and isinstance(args[0], int) else f(*args, **kw),
+    torch._C._nn._parse_to: lambda f, args, kw: f(  # a number is the GPU's
+        *(CUDA if is_cuda(one) else one for one in args), **{k: CUDA if is_cuda(v) else v for k, v in kw.items()}
+    ),
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,

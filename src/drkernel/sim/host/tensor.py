@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_rules import ALLOCATORS, names, rule_of
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, names, rule_of
+from drkernel.sim.gpu.shapes import bare, tensors_in
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
 CUDA = torch.device("cuda", 0)
@@ -130,7 +131,7 @@ class DeviceTensor(torch.Tensor):
     @data.setter
     def data(self, value: torch.Tensor) -> None:
         if isinstance(value, DeviceTensor):
-            self._take(value)
+            self._take(value.detach())  # type: ignore[arg-type]
         else:
             self._link.move(self, value)
 
@@ -151,7 +152,9 @@ class DeviceTensor(torch.Tensor):
             source = source.as_strided(shape, strides[0] if strides else torch.empty(shape).stride(), offset)
         elif layout or not isinstance(source, DeviceTensor):
             raise UnsupportedOp("set_ is offered on the simulated device for one of its tensors or storages")
-        self._take(source)
+        mine, its = (torch.empty(0, dtype=one.dtype) for one in (self, source))
+        mine.set_(its)  # type: ignore[call-overload]  # refuses another dtype
+        self._take(source.detach())
         return self
 
     def get_device(self) -> int:
@@ -243,7 +246,7 @@ class DeviceTensor(torch.Tensor):
     ) -> Any:
         if any(not issubclass(kind, DeviceTensor) for kind in types):
             return NotImplemented  # a wrapper's, which knows what to do with the tensors in it
-        for leaf in tensors_of(args, kwargs or {}):
+        for leaf in tensors_in([*args, *(kwargs or {}).values()]):
             if isinstance(leaf, DeviceTensor):
                 return leaf._link.unseen(leaf._link, func, args, kwargs or {})
         raise AssertionError("dispatched to a device without a device tensor")
@@ -398,6 +401,11 @@ class DeviceLink:
             self._refuse_mixed_indices(args)
         elif op.from_template and not isinstance(args[0], DeviceTensor):
             args = (self._template(args[0]), *args[1:])
+        target = kwargs.get("out", None if op.in_place is None else args[op.in_place])
+        if not op.views and isinstance(target, DeviceTensor) and (target.is_conj() or target.is_neg()):
+            raise UnsupportedOp(f"{op.qualified} into a conjugated view is not offered on the simulated device")
+        turned = op.views and (op.turns or args[0].is_conj() or args[0].is_neg())
+        forms = func(_form_of(args[0]), *args[1:], **kwargs) if turned else None  # raises what PyTorch does
         sent: list[DeviceTensor] = []  # keeps copies of host operands alive until the operator has run
         plain_args = [self._encode(value, op, sent) for value in args]
         plain_kwargs = {key: self._encode(value, op, sent) for key, value in kwargs.items()}
@@ -405,6 +413,9 @@ class DeviceLink:
             plain_kwargs["generator"] = drawn_from
         known = args[0].untyped_storage().nbytes() if op.fresh == "grown" else 0
         result = self._decode(self.channel.op(op.name, plain_args, plain_kwargs))
+        for one, form in zip(tensors_in(result), tensors_in(forms), strict=False):
+            torch._C._set_conj(one, form.is_conj())
+            torch._C._set_neg(one, form.is_neg())
         filled = op.fresh and torch.are_deterministic_algorithms_enabled()
         if filled and torch.utils.deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
             real, whole = result.is_floating_point() or result.is_complex(), result.dtype == torch.bool
@@ -426,7 +437,8 @@ class DeviceLink:
 
     def _encode(self, value: Any, op: _OperatorFacts, sent: list[DeviceTensor]) -> Any:
         if isinstance(value, DeviceTensor):
-            return Ref(value._handle)
+            sent.append(value if op.views else self._turned(value, value))
+            return Ref(sent[-1]._handle)
         if isinstance(value, torch.Tensor):  # index tensors and 0-dim scalars may stay on the host, as on CUDA
             if value.dim() > 0 and op.mixes is False:
                 rule_of(op.name)  # an operator that is not offered is refused as such
@@ -436,6 +448,12 @@ class DeviceLink:
         if isinstance(value, (list, tuple)):
             return [self._encode(item, op, sent) for item in value]
         return None if isinstance(value, torch.device) else value
+
+    def _turned(self, value: DeviceTensor, like: torch.Tensor) -> DeviceTensor:
+        """The numbers of ``value`` conjugated and negated as the view ``like`` is; itself where that is neither."""
+        for name, turned in (("_conj_physical.default", like.is_conj()), ("neg.default", like.is_neg())):
+            value = self.wrap(self.channel.op(name, [Ref(value._handle)], {})) if turned else value
+        return value
 
     def upload(self, value: torch.Tensor) -> DeviceTensor:
         """Copy a host tensor to the device."""
@@ -466,6 +484,7 @@ class DeviceLink:
         casts = {key: kwargs[key] for key in ("dtype", "memory_format") if kwargs.get(key) is not None}
         if not isinstance(source, DeviceTensor):
             return self.upload(source.to(**casts) if casts else source)
+        source = self._turned(source, source)
         if device is not None and device.type == "cpu":
             if self.sync_debug and not kwargs.get("non_blocking"):
                 self._tell_wait()
@@ -475,9 +494,9 @@ class DeviceLink:
 
     def _copy_into(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         if not isinstance(target, DeviceTensor):
-            assert isinstance(source, DeviceTensor)
-            return target.copy_(self.channel.download(Ref(source._handle)))
+            return target.copy_(source.cpu())
         held = source if isinstance(source, DeviceTensor) else self.upload(source.to(target.dtype))
+        held = self._turned(self._turned(held, held), target)
         self.channel.op("copy_.default", [Ref(target._handle), Ref(held._handle)], {})
         return target
 
@@ -499,8 +518,6 @@ _TEMPLATES = names(
 class _OperatorFacts:
     """The facts about an operator that dispatching needs."""
 
-    __slots__ = ("copies", "draws", "fresh", "from_template", "in_place", "mixes", "name", "qualified", "waits")
-
     def __init__(self, func: Any):
         if func.namespace != "aten":
             raise UnsupportedOp(f"operator {func.name()} is not an ATen operator and is not simulated on the device")
@@ -510,6 +527,9 @@ class _OperatorFacts:
         self.name = f"{base}.{func._overloadname}"
         self.copies = self.name in ("_to_copy.default", "copy_.default")
         self.from_template = base in _TEMPLATES
+        self.turns = base in ("_conj", "_neg_view")
+        aliases = [one.alias_info for one in schema.returns if one.alias_info is not None]
+        self.views = base in METADATA_OPERATORS or any(not one.is_write for one in aliases)
         # memory that nothing has written: all of the result, or what a storage has gained
         self.fresh = "grown" if base in ("resize_", "resize_as_") else "all" if base in ALLOCATORS else ""
         self.waits = bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
@@ -533,27 +553,15 @@ def _written_argument(schema: Any) -> int | None:
     return None
 
 
+def _form_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same form, conjugated or negated as this view is."""
+    form = bare(tensor).conj() if tensor.is_conj() else bare(tensor)
+    return torch._neg_view(form) if tensor.is_neg() else form
+
+
 @functools.lru_cache(maxsize=4096)
 def _facts_of(func: Any) -> _OperatorFacts:
     return _OperatorFacts(func)
-
-
-@functools.lru_cache(maxsize=4096)
-def is_composite(func: Any) -> bool:
-    """Return whether torch decomposes an operator into others before they reach a device."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
-
-
-def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """Return the tensors among the arguments; lists are searched one level deep, as in ATen's schemas."""
-    found: list[torch.Tensor] = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += [item for item in value if isinstance(item, torch.Tensor)]
-    return found
 
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"

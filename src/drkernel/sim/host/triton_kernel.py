@@ -308,7 +308,8 @@ class SimKernel:
             raise OutOfResources(self._threads, MAX_THREADS, "threads")
         args: list[Any] = []
         mapped = MappedHost(driver.link)
-        for type_name, value in zip(self._types, bound, strict=True):
+        lacks = any(kind != "constexpr" for kind in self._types[len(bound) :])  # the launcher skips constants unseen
+        for type_name, value in zip(self._types, bound, strict=lacks):
             _flatten(type_name, mapped.on_device(value), args)
         if self._scratch:
             _require_allocator()
@@ -403,8 +404,8 @@ def _plain(value: Any, index: int) -> Any:
         if wrapped is not None:
             return Ref(wrapped)
         address = value.data_ptr()
-        if not isinstance(value, torch.Tensor) and isinstance(address, int):
-            return address  # of what stands for a tensor: the launch finds the storage that it lies in, or none
+        if address == 0 or (not isinstance(value, torch.Tensor) and isinstance(address, int)):
+            return address  # none, or of what stands for a tensor: the launch finds the storage that it lies in
         raise ValueError(CPU_TENSOR.format(index=index))
     raise TypeError(f"kernel argument {index} is a {type(value).__name__}: neither a number nor a tensor")
 

@@ -218,8 +218,7 @@ MOST_DIGESTED = 64 << 20
 
 def digest_of(tensor: torch.Tensor) -> str:
     """Names a tensor's contents and type, whatever its shape and strides."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(flat.numpy().data, digest_size=16, person=str(tensor.dtype)[6:].encode()[:16]).hexdigest()
+    return hashlib.blake2b(bytes_of(tensor), digest_size=16, person=str(tensor.dtype)[6:].encode()[:16]).hexdigest()
 
 
 @dataclass(frozen=True)
