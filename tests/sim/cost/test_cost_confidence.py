@@ -12,7 +12,7 @@ from drkernel.gym.judge.modelled_timing import (
     HOST,
     LIBRARY,
     Baseline,
-    _errors,
+    log_errors,
     ratio_error,
     speedup_of,
 )
@@ -33,7 +33,7 @@ def profile(*rows: tuple[Owner, Bound, float], idle: float = 0.0) -> Profile:
 
 def log_error(of: Profile, baseline: Baseline = "eager") -> float:
     """The error of one side's time, all in one direction."""
-    return sum(_errors(of, baseline, {})[:2])
+    return sum(log_errors(of, baseline, {})[:2])
 
 
 def test_errors_are_weighted_by_time() -> None:

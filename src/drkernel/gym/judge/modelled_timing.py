@@ -187,7 +187,7 @@ def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
     return {key[0]: min(seconds, theirs[key]) for key, seconds in ours.items() if key in theirs}
 
 
-def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
+def log_errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
     """(Error of a call's device time beyond what is ``common``, of its idle time, by share; what bounds the former)."""
     busy = sum(row.seconds for row in profile.rows)
     idle = max(0.0, profile.elapsed_seconds - busy)
@@ -207,8 +207,8 @@ def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "ea
     Work that both run alike is off alike: it counts by the difference of its shares alone.
     """
     common = _in_common(reference, candidate)
-    ours, our_host, bound = _errors(candidate, "eager", common)
-    theirs, their_host, their_bound = _errors(reference, baseline, common)
+    ours, our_host, bound = log_errors(candidate, "eager", common)
+    theirs, their_host, their_bound = log_errors(reference, baseline, common)
     alike = sum(common[row.name] * _row_error(row, "eager") for row in candidate.rows if row.name in common)
     alike *= abs(1.0 / reference.elapsed_seconds - 1.0 / candidate.elapsed_seconds) if common else 0.0
     shared = TOGETHER[bound] if bound == their_bound and baseline == "eager" else 0.0
