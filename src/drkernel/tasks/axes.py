@@ -306,9 +306,10 @@ class SizedSource:
     def _split(self, knob: Knob) -> list[Knob]:
         """One size that is several axes' (``N`` of ``N × N`` matrices) as knobs of its own for each; [] if it is one.
 
-        Places that no place can do without are one knob together.
+        Places that no place can do without are one knob together. What reads numbers on the host runs on no shapes
+        alone, and shows nothing.
         """
-        if self.together or not knob.inputs_only or len(knob.axes) < 2:
+        if self.together or self._outputs is None or not knob.inputs_only or len(knob.axes) < 2:
             return []
         if self._scales_as_one(knob) or self._is_structured(knob):
             return []

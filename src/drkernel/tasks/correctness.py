@@ -240,7 +240,7 @@ def _elements(
     if got.numel() == 0:
         return 0.0, None
     if off is None:
-        wrong = (got != want.value) & (got != want.declared) & (got != want.jittered)
+        wrong = want.differs(got) & (got != want.declared) & (got != want.jittered)
         ratio = torch.where(wrong, torch.inf, 0.0).double()
         allowed = torch.zeros_like(ratio)
     else:

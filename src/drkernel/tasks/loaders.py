@@ -340,27 +340,22 @@ def _parquet(path: Path, precision: Precision) -> Iterator[Task]:
             "nor verl's (data_source, prompt, reward_model, extra_info)"
         )
     for number, row in enumerate(rows):
-        yield read(
-            f"{path} row {number}", row, number, precision, Provenance(source="parquet", path=f"{path}#{number}")
-        )
+        where = f"{path} row {number}"
+        id, level, reference, license = read(where, row, number)
+        origin = Provenance(source="parquet", path=f"{path}#{number}", license=license)
+        yield _make(where, id=id, level=level, reference=reference, precision=precision, provenance=origin)
 
 
-def _kernelbench_row(where: str, row: Mapping[str, Any], number: int, precision: Precision, origin: Provenance) -> Task:
+def _kernelbench_row(where: str, row: Mapping[str, Any], number: int) -> tuple[str, Any, str, str | None]:
+    """Name, level, text and licence."""
     level = row.get("level")
     level = 0 if level is None else level
-    reference = _text(where, "code", row["code"])
-    return _make(
-        where,
-        id=f"kernelbench/level{level}/{row['name']}",
-        level=level,
-        reference=reference,
-        precision=precision,
-        provenance=origin.model_copy(update={"license": "MIT"}),
-    )
+    return f"kernelbench/level{level}/{row['name']}", level, _text(where, "code", row["code"]), "MIT"
 
 
-def _verl_row(where: str, row: Mapping[str, Any], number: int, precision: Precision, origin: Provenance) -> Task:
-    """The reference is ``reward_model.ground_truth`` (text, or a mapping that holds it), else in ``extra_info``."""
+def _verl_row(where: str, row: Mapping[str, Any], number: int) -> tuple[str, Any, str, str | None]:
+    """The same; the reference is ``reward_model.ground_truth`` (text, or a mapping that holds it), else in
+    ``extra_info``."""
     reward, extra = (_mapping(where, key, row.get(key)) for key in ("reward_model", "extra_info"))
     truth = reward.get("ground_truth")
     if isinstance(truth, str) and truth.lstrip().startswith("{"):
@@ -371,14 +366,7 @@ def _verl_row(where: str, row: Mapping[str, Any], number: int, precision: Precis
     reference = _text(where, "reward_model.ground_truth", truth)
     name = next((extra[key] for key in _NAME_KEYS if extra.get(key) not in (None, "")), number)
     level = extra.get("level")
-    return _make(
-        where,
-        id=f"{row.get('data_source') or 'verl'}/{name}",
-        level=level if isinstance(level, int) else 0,
-        reference=reference,
-        precision=precision,
-        provenance=origin,
-    )
+    return f"{row.get('data_source') or 'verl'}/{name}", level if isinstance(level, int) else 0, reference, None
 
 
 def _mapping(where: str, field: str, value: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from torch import nn
 from drkernel.task import Precision, TaskError, Tolerance
 from drkernel.tasks.promote import (
     JitterWhereUsed,
+    Picked,
     PromoteToDouble,
     cloned,
     copied,
@@ -97,16 +98,8 @@ _RULES: dict[str, ToleranceRule] = {
 
 def tolerance_for(precision: Precision, tolerance: Tolerance | None = None) -> ToleranceRule:
     """Return the rule of a declared precision, with the task's own ``rtol`` and ``atol_scale`` where given."""
-    rule = _RULES[precision]
-    if tolerance is None or (tolerance.rtol is None and tolerance.atol_scale is None):
-        return rule
-    return replace(
-        rule,
-        rtol=rule.rtol if tolerance.rtol is None else tolerance.rtol,
-        atol_scale=rule.atol_scale if tolerance.atol_scale is None else tolerance.atol_scale,
-        noise_factor=0.0,
-        explicit=True,
-    )
+    given = {} if tolerance is None else tolerance.model_dump(exclude_none=True)
+    return replace(_RULES[precision], **given, noise_factor=0.0, explicit=True) if given else _RULES[precision]
 
 
 @dataclass(frozen=True)
@@ -161,6 +154,14 @@ class ExpectedOutput:
     regular: bool = False
     """Oracle and noise are finite at every element (and not near the end of double's range), every element is stable,
     and ``scale`` is nowhere 0."""
+    picked: Picked | None = None
+    """What the output is the places of, if it is that."""
+
+    def differs(self, places: torch.Tensor) -> torch.Tensor:
+        """Where whole numbers are not the oracle's, nor places of equal elements if any of these will do."""
+        if self.picked is None or not self.picked.any_of_equals:
+            return places != self.value
+        return (places != self.value) & ~self.picked.equals(places)
 
     @property
     def floating(self) -> bool:
@@ -224,7 +225,7 @@ class Oracle:
         for out in self.outputs:
             if not out.value.numel() or out.regular:
                 continue
-            jumps = ~out.stable if out.stable is not None else (out.jittered != out.value) | (out.declared != out.value)
+            jumps = ~out.stable if out.stable is not None else out.differs(out.jittered) | out.differs(out.declared)
             shares.append(float(jumps.double().mean()))
         return max(shares)
 
@@ -260,8 +261,7 @@ class OracleMaker:
         double = promoted_copy(model)
         shaken = jittered_copy(double, self._amount, torch.Generator().manual_seed(seed))
         large = is_large(model)
-        self._double_mode = PromoteToDouble()
-        self._jitter_mode = JitterWhereUsed(model, self._amount, seed) if large else self._double_mode
+        self._jitter_mode = JitterWhereUsed(model, self._amount, seed) if large else PromoteToDouble()
         own = copied(model, same_parameters=large) if any(True for _ in model.buffers()) else model
         self._declared, self._double, self._jittered = _Stateless(own), _Stateless(double), _Stateless(shaken)
 
@@ -276,17 +276,6 @@ class OracleMaker:
         with torch.no_grad():
             return flatten_outputs(self._declared.fresh()(*given)), given
 
-    def is_defined(self, inputs: Sequence[Any]) -> bool:
-        """Whether the reference runs on these inputs, also in double, and returns nothing but finite numbers."""
-        try:
-            declared = self.run(inputs)
-            run_double(self._double.fresh(), promoted_inputs(list(inputs)), self._double_mode)
-        except Exception:  # a reference may refuse what is out of its domain with any exception
-            return False
-        return all(is_finite(one) for one in declared if isinstance(one, torch.Tensor)) and all(
-            math.isfinite(one) for one in declared if isinstance(one, float)
-        )
-
     def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
         """Return the oracle of one call. ``least_spreads`` holds the minimum spread of each output."""
         declared, given = self._run(inputs)
@@ -294,8 +283,10 @@ class OracleMaker:
         places = [n for n, value in enumerate(given) if isinstance(value, torch.Tensor) and value._version > 0]
         declared += [given[place] for place in places]  # arguments that are changed are outputs too
         why = None
+        smallest = torch.finfo(torch.float16 if self.precision == "fp16" else torch.float32).smallest_normal
+        mode = PromoteToDouble((self._amount, smallest))  # kernels may flush less
         try:
-            exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, self._double_mode)
+            exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, mode)
             shaken = self._shaken(inputs, places)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             exact = shaken = declared
@@ -304,7 +295,7 @@ class OracleMaker:
             raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
         least = [*least_spreads, *[0.0] * len(declared)][: len(declared)]
         runs = zip(declared, exact, shaken, least, strict=True)
-        outputs = tuple(expected_output(a, b, c, self.precision, spread) for a, b, c, spread in runs)
+        outputs = tuple(expected_output(a, b, c, self.precision, spread, mode.picked) for a, b, c, spread in runs)
         count = len(outputs) - len(places)
 
         def part(of: slice) -> Oracle:
@@ -451,9 +442,10 @@ def _root_mean_square(values: torch.Tensor) -> float:
 
 
 def expected_output(
-    declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float = 0.0
-) -> ExpectedOutput:
-    """Combine the three runs of one output."""
+    declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float = 0.0,
+    picked: Sequence[Picked] = (),
+) -> ExpectedOutput:  # fmt: skip
+    """Combine the three runs of one output. ``picked``: what the second picked, whose places the output may be."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
     given = _as_tensor(declared)
     first, second, third = (with_arithmetic(_as_tensor(leaf)) for leaf in (declared, exact, shaken))
@@ -461,9 +453,11 @@ def expected_output(
     if first.shape != second.shape or first.shape != third.shape:
         raise TaskError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
     if not (first.is_floating_point() or first.is_complex()):
-        return ExpectedOutput(
-            second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
-        )
+        second, third = second.to(first.dtype), third.to(first.dtype)
+        places = next((one for one in picked if torch.equal(one.places.flatten(), second.long().flatten())), None)
+        if places is not None:  # jitter tells equal elements apart, which rounding does not
+            third = second.where(places.equals(third), third)
+        return ExpectedOutput(second, first, kind, stride, None, third, 0.0, 0.0, 0.0, None, picked=places)
     spread = max(spread_of(second), least_spread, torch.finfo(first.dtype).smallest_normal)  # kernels may flush less
     own, moved = distance(first, second), distance(third, second)
     noise = torch.maximum(own, moved)

@@ -19,7 +19,7 @@ from drkernel.tasks.cost import cost_of, on_meta
 from drkernel.tasks.inputs import role_of
 from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs, tolerance_for
 from drkernel.tasks.problem import Instance, ReferenceCall, usable
-from drkernel.tasks.promote import cloned, copied, promoted_copy, run_promoted
+from drkernel.tasks.promote import cloned, copied, promoted_copy, promoted_inputs, run_double
 from drkernel.tasks.reference import Reference, load_reference
 
 MOST_LITERALS = 12
@@ -206,7 +206,7 @@ def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOu
         return {}
     double = promoted_copy(instance.model)
     try:
-        run_promoted(double, inputs)
+        run_double(double, promoted_inputs(inputs))
         exact = dict(double.named_buffers())
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         exact = after

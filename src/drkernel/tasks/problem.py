@@ -40,7 +40,14 @@ from drkernel.base.modes import DispatchMode
 from drkernel.task import Precision, Task, TaskError, override_constants, sized_reference
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput, ToleranceRule, alike, tolerance_for
-from drkernel.tasks.reference import Reference, load_reference, randomize_parameters, seeded, vary_parameters
+from drkernel.tasks.reference import (
+    Reference,
+    load_reference,
+    randomize_parameters,
+    scattered,
+    seeded,
+    vary_parameters,
+)
 
 SEEDS = (0, 1, 2)
 """Draws that are compared."""
@@ -62,30 +69,21 @@ class Constants:
     """Plain numbers, and lists of them, that the reference accepts others for."""
 
 
-@lru_cache(maxsize=256)
-def _unchanging(reference: Reference) -> tuple[tuple[int, str, Any], ...]:
-    """Return place, name and value of what is the same in every draw and not declared fixed by the source."""
+def _unchanging(reference: Reference) -> tuple[dict[int, str], dict[int, str]]:
+    """Return places and names of tensors, and of plain numbers and lists of them, that are the same in every draw and
+    not declared fixed by the source."""
     first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
     names = dict(enumerate(reference.argument_names()))
-    found = ((place, names.get(place, str(place)), value) for place, value in enumerate(first))
-    return tuple(
-        (place, name, value)
-        for place, name, value in found
-        if name not in reference.fixed_inputs and all(same_values([value], draw[place : place + 1]) for draw in others)
-    )
-
-
-def constant_places(reference: Reference) -> dict[int, str]:
-    """Return places and names of tensors that are the same in every draw."""
-    found = _unchanging(reference)
-    return {place: name for place, name, value in found if isinstance(value, torch.Tensor) and value.numel()}
-
-
-def number_places(reference: Reference) -> dict[int, str]:
-    """Return places and names of plain numbers, and lists of them, that are the same in every draw."""
-    found = ((place, name, tree_leaves(value)) for place, name, value in _unchanging(reference))
-    plain = (bool, int, float)
-    return {place: name for place, name, all_ in found if all_ and all(isinstance(one, plain) for one in all_)}
+    tensors, numbers = dict[int, str](), dict[int, str]()
+    for place, value in enumerate(first):
+        name, leaves = names.get(place, str(place)), tree_leaves(value)
+        if name in reference.fixed_inputs or not all(same_values([value], draw[place : place + 1]) for draw in others):
+            continue
+        if isinstance(value, torch.Tensor) and value.numel():
+            tensors[place] = name
+        elif leaves and all(isinstance(one, bool | int | float) for one in leaves):
+            numbers[place] = name
+    return tensors, numbers
 
 
 def _other_number(generator: torch.Generator, number: bool | int | float) -> bool | int | float:
@@ -118,20 +116,16 @@ def _same_leaf(left: Any, right: Any) -> bool:
 def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
     """Return another tensor of the same kind, shape, strides and dtype; None if no other value of its kind is known.
 
-    ==================  ====================================================================================== booleans
-    a quarter of the elements redrawn; every row keeps at least one of its True elements two values          (a mask in
-    floats or integers) a quarter of the elements redrawn, both values stay in each row ``arange``          the same
-    numbers in another order sorted integers     other sorted integers between the same ends (offsets, lengths) other
-    integers      the same numbers in another order floats              each times a log-normal factor near one; zeros
-    become small normal numbers ==================
-    ======================================================================================
+    A quarter of a mask (booleans, or two values) is redrawn; each row keeps a True, and both values. ``arange`` and
+    other whole numbers come in another order, sorted ones (offsets, lengths) as others between the same ends. Floats
+    are each multiplied by a log-normal factor near one; zeros become small normal numbers.
     """
     flat = tensor.detach().reshape(-1).clone()
     kinds = torch.unique(flat[: 1 << 16])
     if tensor.dtype == torch.bool:
         changed = flat ^ (torch.rand(flat.shape, generator=generator) < CHANGED)
     elif tensor.is_floating_point() and (len(kinds) == 1 or not len(kinds) <= 2):
-        changed = _scaled(flat, generator)
+        changed = scattered(flat, generator)
     elif len(kinds) == 2:
         if tensor.numel() < FEWEST:  # offsets or sizes rather than a mask
             return None
@@ -159,12 +153,6 @@ def _keep_rows_alive(rows: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     return torch.where(dead, before, rows)
 
 
-def _scaled(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    noise = torch.randn(flat.shape, generator=generator, dtype=torch.float64)
-    values = torch.where(flat == 0, 0.3 * noise, flat.double() * (0.3 * noise).exp())
-    return values.to(flat.dtype)
-
-
 def _reordered(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     steps = flat[1:].long() - flat[:-1].long()
     if bool((steps >= 0).all()) and not bool((steps == 1).all()):
@@ -180,9 +168,12 @@ TRIED_ELEMENTS = 1 << 23
 """Most elements of all inputs for a trial, which holds several copies of them."""
 
 
-def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int, ...]]:
+@lru_cache(maxsize=256)
+def _slices(reference: Reference, precision: Precision) -> dict[int, tuple[int, ...]]:
     """Return, by place, the axes along which slices of a free input are to lie: as many independent ones as give
-    :data:`ENOUGH` slices, the first first. Inputs are left out where the first axis alone serves, or none is found."""
+    :data:`ENOUGH` slices, the first first. Inputs are left out where the first axis alone serves, or none is found.
+    Determine this once for each source, on seeds of its own."""
+    maker = OracleMaker(reference.build(0), precision)
     inputs, others = reference.draw_inputs(0), reference.draw_inputs(1)
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if sum(value.numel() for value in tensors) > TRIED_ELEMENTS:
@@ -446,7 +437,7 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
         assert maker is not None
         full = (without for strength, without in _attempts(variant) if strength == STRENGTHS[0])
         draws = (draw_inputs(reference, seed, variant, 1.0, widened, without=without) for without in full)
-        return any(map(maker.is_defined, draws))
+        return any(_defined(maker, drawn) is not None for drawn in draws)
 
     def fine(widened: frozenset[int]) -> bool:
         return all(defined(seed, variant, widened) for seed, variant in enumerate(VARIANTS[1:]))
@@ -455,15 +446,9 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
 
 
 @lru_cache(maxsize=256)
-def _slices(reference: Reference, precision: Precision) -> dict[int, tuple[int, ...]]:
-    """Determine this once for each source, on seeds of its own."""
-    return slice_axes(reference, OracleMaker(reference.build(0), precision))
-
-
-@lru_cache(maxsize=256)
 def _constants(reference: Reference, precision: Precision) -> Constants:
     """Determine this once for each source, on seeds of its own."""
-    named, numbers = constant_places(reference), number_places(reference)
+    named, numbers = _unchanging(reference)
     inputs = reference.draw_inputs(0)
     generator = torch.Generator().manual_seed(0)
     places = [place for place in named if perturbed(inputs[place], generator) is not None]
@@ -472,12 +457,8 @@ def _constants(reference: Reference, precision: Precision) -> Constants:
     def fine(chosen: frozenset[int]) -> bool:
         assert maker is not None
         for seed in range(3):
-            drawn = with_perturbed(reference.draw_inputs(seed), sorted(chosen), seed)
-            try:
-                oracle = maker(drawn)
-            except Exception:  # as above: indices out of bounds, offsets out of order, ...
-                return False
-            if not usable(oracle) or oracle.kind != "fp64":
+            oracle = _defined(maker, with_perturbed(reference.draw_inputs(seed), sorted(chosen), seed))
+            if oracle is None or not usable(oracle):
                 return False
         return True
 
@@ -488,6 +469,15 @@ def _constants(reference: Reference, precision: Precision) -> Constants:
         {place: name for place, name in named.items() if place not in changed | others},
         {place: name for place, name in numbers.items() if place in others},
     )
+
+
+def _defined(maker: OracleMaker, inputs: list[Any]) -> Oracle | None:
+    """Return the oracle where the reference runs on these inputs, also in double, and is finite; else None."""
+    try:
+        oracle = maker(inputs)
+    except Exception:  # it may refuse what is out of its domain (indices out of bounds, ...) with any exception
+        return None
+    return oracle if oracle.finite and oracle.kind == "fp64" else None
 
 
 def _largest(places: list[int], fine: Callable[[frozenset[int]], bool]) -> frozenset[int]:

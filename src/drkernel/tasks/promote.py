@@ -7,6 +7,7 @@ promoted run happens under :class:`PromoteToDouble`, which turns every such requ
 
 import copy
 import types
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -62,14 +63,44 @@ DOUBLE = {
 _CASTS = {"float", "half", "bfloat16"}
 
 
+FIRST = ("argmax", "argmin", "max", "min")
+"""operators that return the place of the first of equal elements along an axis"""
+PICKS = {"topk": 2, "kthvalue": 2} | dict.fromkeys((*FIRST, "sort", "argsort", "median", "mode"), 1)
+"""these, and others, which promise no order unless they are to be stable, by the position of the axis' argument"""
 JITTER_BLOCK = 99_991
 """elements (a prime, so that rows of no matrix fall on blocks) after which factors repeat"""
 LARGE = 8 << 20
 """most elements of parameters for which a module has a copy in double; beyond it each is converted where it is used"""
 
 
+@dataclass(frozen=True)
+class Picked:
+    """Elements that an operator picked along an axis."""
+
+    values: torch.Tensor
+    places: torch.Tensor
+    axis: int
+    any_of_equals: bool
+    """whether the operator leaves open which of equal elements it picks"""
+    room: tuple[float, float]
+    """relative and absolute difference of elements that rounding may make equal"""
+
+    def equals(self, others: torch.Tensor) -> torch.Tensor:
+        """Where other places, none of them twice, hold elements equal to those that were picked."""
+        theirs = others.long().reshape(self.places.shape)
+        inside = (theirs >= 0) & (theirs < self.values.shape[self.axis])
+        picked, held = (self.values.gather(self.axis, at) for at in (self.places, theirs.where(inside, 0)))
+        once = (theirs.sort(self.axis).values.diff(dim=self.axis) != 0).all(self.axis, keepdim=True)
+        return (inside & once & torch.isclose(held, picked, *self.room)).reshape(others.shape)
+
+
 class PromoteToDouble(TorchFunctionMode):
     """Within the block, half and single precision tensors and dtype requests become double. Thread-local."""
+
+    def __init__(self, room: tuple[float, float] | None = None) -> None:
+        """``room``: of what operators pick, which is kept then."""
+        super().__init__()
+        self._room, self.picked = room, list[Picked]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
@@ -81,7 +112,22 @@ class PromoteToDouble(TorchFunctionMode):
         kwargs = {key: self._carried(value) for key, value in (kwargs or {}).items()}
         if name in _CASTS and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return args[0].double()
-        return self._carried(func(*args, **kwargs))
+        found = self._carried(func(*args, **kwargs))
+        if self._room is not None and name in PICKS and (isinstance(found, tuple) or name.startswith("arg")):
+            self.picked.append(self._pick(name, args, kwargs, found, self._room))
+        return found
+
+    def _pick(self, name: str, args: Any, kwargs: Any, found: Any, room: tuple[float, float]) -> Picked:
+        """What an operator has just picked, in memory of its own: a reference may change what it has."""
+        axis = kwargs.get("dim", args[PICKS[name]] if len(args) > PICKS[name] else None)
+        values, places = (args[0] if args else kwargs["input"]), found[1] if isinstance(found, tuple) else found
+        if axis is None and name.startswith("argm"):
+            values, places = values.flatten(), places.flatten()
+        axis = -1 if axis is None else axis
+        places = places if places.dim() == values.dim() else places.unsqueeze(axis)
+        free = name not in FIRST and not kwargs.get("stable")
+        room = room if free and values.is_floating_point() else (0.0, 0.0)
+        return Picked(values.clone(), places.clone(), axis, free, room)
 
     def _carried(self, value: Any) -> Any:
         """Apply :meth:`_leaf` to every leaf; tree_map alone would take most of a tiny task's time."""
@@ -141,11 +187,6 @@ def promoted_copy(model: nn.Module) -> nn.Module:
     return double
 
 
-def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
-    """Return ``model(*inputs)`` in double; ``model`` is a :func:`promoted_copy`. Inputs are not modified."""
-    return run_double(model, promoted_inputs(inputs))
-
-
 def promoted_inputs(inputs: list[Any]) -> list[Any]:
     """Return copies of the inputs in double."""
     doubled = [_promoted(value) for value in inputs]
@@ -153,7 +194,8 @@ def promoted_inputs(inputs: list[Any]) -> list[Any]:
 
 
 def run_double(model: nn.Module, doubled: list[Any], mode: PromoteToDouble | None = None) -> Any:
-    """Return ``model(*doubled)`` under :class:`PromoteToDouble`; the module may change its arguments."""
+    """Return ``model(*doubled)`` under :class:`PromoteToDouble`; the module, a :func:`promoted_copy`, may change its
+    arguments."""
     with torch.no_grad(), mode or PromoteToDouble():
         return model(*doubled)
 
@@ -186,7 +228,7 @@ def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
         for tensor in [*lowered.parameters(), *lowered.buffers()]:
             if tensor.is_floating_point():
                 tensor.copy_(round_mantissa(tensor, bits))
-    return run_promoted(lowered, tree_map(lambda leaf: _rounded(leaf, bits), inputs))
+    return run_double(lowered, promoted_inputs(tree_map(lambda leaf: _rounded(leaf, bits), inputs)))
 
 
 def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Generator) -> nn.Module:

@@ -186,7 +186,7 @@ def randomize_parameters(model: nn.Module, seed: int) -> list[str]:
         first = tensor.detach().flatten()[0]
         if not bool((tensor.detach() == first).all()):
             continue
-        _scatter(tensor, generator)
+        scattered(tensor, generator)
         changed.append(name)
     return changed
 
@@ -197,14 +197,14 @@ def vary_parameters(model: nn.Module, names: Iterable[str], seed: int) -> None:
     parameters = dict(model.named_parameters())
     for name in names:
         if parameters[name].is_floating_point():
-            _scatter(parameters[name], generator)
+            scattered(parameters[name], generator)
 
 
-def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    """Multiply each element by a log-normal factor near one; zeros become normal."""
+def scattered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Multiply each element by a log-normal factor near one; zeros become normal. In place; returns the tensor."""
     noise = 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
     with torch.no_grad():
-        tensor.copy_(torch.where(tensor == 0, noise, tensor.double() * noise.exp()).to(tensor.dtype))
+        return tensor.copy_(torch.where(tensor == 0, noise, tensor.double() * noise.exp()).to(tensor.dtype))
 
 
 def _called(function: Any, what: str) -> Any:

@@ -122,6 +122,20 @@ def test_another_function_is_nowhere_equal(one, other, shapes):
     assert not found.equal.any() and found.unequal.all()
 
 
+ORDERS = ([0, 2, 3], [2, 0, 3])
+
+
+@pytest.mark.parametrize(("pick", "sure"), [
+    (lambda x: x.topk(3).values, False), (lambda x: x.sort(dim=-1, stable=True, descending=True).values[:, :3], True),
+])  # fmt: skip
+def test_another_of_equal_elements_is_no_evidence_where_any_will_do(pick, sure):
+    x = torch.tensor([[3.0, 1.0, 3.0, 2.0]])
+    picked = evaluated(pick, x)[0]
+    first, last = (compare(picked, evaluated(lambda x, at: x[:, at], x, torch.tensor(at))[0]) for at in ORDERS)
+    assert first.equal.all() and last.equal.tolist() == [[False, False, True]]
+    assert last.differ.tolist() == [[sure, sure, False]]
+
+
 @pytest.mark.parametrize("repeated", [True, False])
 def test_elements_that_are_equal_in_both_draws_are_one_variable(repeated):
     """Halves that are always equal, as RoPE's angles are; not zeros and ones, which are equal by chance."""

@@ -68,6 +68,29 @@ def test_lengths_ask_for_the_share_that_they_keep_in_that_very_call(body: str) -
         assert reference_work(reference, given).asked == pytest.approx(float(given[1].double().mean()) / 64)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return torch.stack([row[:n].sum(0) for row, n in zip(x, lengths.tolist())])",
+        "return torch.stack([row[:n].mean(0) * row[:n].amax(0) for row, n in zip(x, lengths.tolist())])",
+        "out = torch.zeros_like(x)\n        for n, row in zip(lengths, range(len(x))):\n"
+        "            out[row, : int(n)] = torch.softmax(x[row, : int(n)], 0)\n        return out",
+    ],
+)
+def test_slices_up_to_lengths_that_the_host_reads_ask_for_what_they_keep(body: str) -> None:
+    source = LENGTHS.replace(
+        "        inside = torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None]\n", ""
+    )
+    reference = load_reference(source.format(body=body, rows=4))
+    given = reference.draw_inputs(5)
+    assert reference_work(reference, given).asked == pytest.approx(float(given[1].double().mean()) / 64)
+
+
+def test_slices_of_one_size_and_picked_rows_ask_for_nothing() -> None:
+    for body in ("return x[:, :7].sum(1)", "n = int(lengths[0]); return x[lengths % 4].sum(1) * n"):
+        assert reference_work(load_reference(LENGTHS.format(body=body, rows=4))).asked is None
+
+
 def test_what_no_whole_numbers_decide_asks_for_nothing() -> None:
     causal = SOURCE.format(body=SCORES + "return s.masked_fill(torch.ones(16, 16).triu(1) > 0, -1e9).softmax(-1) @ x")
     by_data = LENGTHS.format(body="return torch.where(x > 0, x, 0.0) * inside[:, :, None]", rows=4096)

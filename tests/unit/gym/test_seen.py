@@ -4,6 +4,8 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from drkernel.gym.judge.held_against import _growth_of
+from drkernel.gym.judge.modelled_timing import ReferenceWork
 from drkernel.gym.judge.seen import Launched, _parts
 from drkernel.gym.session.protocol import Choice
 from drkernel.sim.gpu.pricing import LOADED, STORED, WRITTEN, BlockWork
@@ -15,6 +17,14 @@ def test_an_operator_that_reads_an_empty_result_has_no_part_of_it() -> None:
 
     made = {0: 0.0, 2: 32.0}
     assert _parts([reads("aten.cat", 0, 2), reads("aten.sum", 0), reads("aten.add", 1)], made) == {"aten.cat": 0.5}
+
+
+def test_an_argument_of_which_a_checked_call_reads_nothing_has_no_growth() -> None:
+    """Slices up to lengths of zero: an evaluation ended in a division by zero."""
+    own, there = (ReferenceWork(8.0, 8, 64, 0, 64, elements={"input 0": read}) for read in (8.0, 0.0))
+    call: Any = SimpleNamespace(seen=SimpleNamespace(sizes={"input 0": 64}), work=own)
+    exercise: Any = SimpleNamespace(work=there, kept_rows=False)
+    assert _growth_of(call, exercise, "input 0") == 1.0
 
 
 def test_programs_beyond_the_end_of_a_length_are_not_busy() -> None:

@@ -288,6 +288,57 @@ def test_integers_are_exact_but_a_tie_may_break_either_way():
     assert result.passed_calls == 0 and result.mismatch.index == (5,), "a wrong element is named, not a right one"
 
 
+def last_first(x, descending):
+    """Places in order, of equal elements the last first."""
+    return x.shape[-1] - 1 - x.flip(-1).argsort(dim=-1, descending=descending, stable=True)
+
+
+@pytest.mark.parametrize(
+    ("pick", "places", "free"),
+    [
+        (lambda x: x.topk(5).indices, lambda x: last_first(x, True)[:, :5], True),
+        (
+            lambda x: torch.topk(x, k=5, dim=1, largest=False)[1].int(),
+            lambda x: last_first(x, False)[:, :5].int(),
+            True,
+        ),
+        (lambda x: x.argsort(), lambda x: last_first(x, False), True),
+        (lambda x: x.kthvalue(30, keepdim=True).indices, lambda x: last_first(x, False)[:, 29:30], True),
+        (lambda x: x.argsort(dim=-1, stable=True), lambda x: last_first(x, False), False),
+        (lambda x: x.argmax(-1), lambda x: last_first(x, True)[:, 0], False),
+        (lambda x: x.argmax(), lambda x: x.numel() - 1 - x.flatten().flip(0).argmax(), False),
+        (lambda x: x.min(dim=1).indices, lambda x: last_first(x, False)[:, 0], False),
+    ],
+)
+def test_of_equal_elements_any_will_do_where_pytorch_promises_none_and_only_the_first_where_it_does(pick, places, free):
+    x = torch.randint(0, 7, (16, 32)).float()
+    oracle = make_oracle(Function(pick), [x], "fp32")
+    assert oracle.unstable_fraction == 0, "inputs with ties are no reason to leave them out"
+    assert compare([pick(x)], oracle, FP32).passed_calls == 1
+    assert compare([places(x)], oracle, FP32).passed_calls == free
+    for wrong in (places(x) * 0 - 1, places(x) * 0 + 32 * 16, (places(x) + 1) % 32):
+        assert compare([wrong], oracle, FP32).passed_calls == 0
+
+
+def test_of_equal_elements_none_is_picked_twice():
+    x = torch.zeros(3, 8)
+    oracle = make_oracle(Function(lambda x: x.topk(2).indices), [x], "fp32")
+    assert compare([torch.tensor([[7, 3]] * 3)], oracle, FP32).passed_calls == 1
+    assert compare([torch.tensor([[7, 3], [7, 7], [7, 3]])], oracle, FP32).mismatch.index[0] == 1
+
+
+def test_what_rounding_makes_equal_is_equal_and_what_is_changed_later_is_not_asked():
+    """Weights of a softmax that are zero in single precision, not in double; places that are counted from one."""
+    x = torch.full((4, 6), -200.0)
+    x[:, 2], x[:, 5] = 0.0, -201.0
+    oracle = make_oracle(Function(lambda x: torch.softmax(x, -1).topk(3).indices), [x], "fp32")
+    assert compare([torch.tensor([[2, 5, 0]] * 4)], oracle, FP32).passed_calls == 1
+    zeros = torch.zeros(2, 4)
+    oracle = make_oracle(Function(lambda x: x.topk(2).indices.add_(1)), [zeros], "fp32")
+    assert compare([zeros.topk(2).indices + 1], oracle, FP32).passed_calls == 1
+    assert compare([5 - zeros.topk(2).indices - 1], oracle, FP32).passed_calls == 0
+
+
 def test_a_constant_within_relative_tolerance_of_a_narrow_output_fails():
     x = 1000 + 0.5 * torch.randn(64, 64)
     oracle = make_oracle(Function(lambda x: x * 1.0), [x], "fp32")

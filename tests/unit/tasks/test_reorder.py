@@ -10,7 +10,7 @@ from drkernel.tasks.inputs import VARIANTS
 from drkernel.tasks.loaders import builtin_tasks
 from drkernel.tasks.oracle import MANTISSA_BITS, flatten_outputs, tolerance_for, unit_roundoff
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.promote import promoted_copy, run_promoted, run_rounded
+from drkernel.tasks.promote import promoted_copy, promoted_inputs, run_double, run_rounded
 from drkernel.tasks.reorder import Reordered
 from sweeps import sweep
 
@@ -87,7 +87,7 @@ def test_each_operator_is_as_accurate_as_torch(name, one_pass):
             return OPERATORS[name](x)
 
     x = torch.randn(30, 37, generator=torch.Generator().manual_seed(0))
-    exact = run_promoted(promoted_copy(Model()), [x])
+    exact = run_double(promoted_copy(Model()), promoted_inputs([x]))
     with Reordered(one_pass):
         reordered = Model()(x)
     scale = exact.abs().amax() + exact.std() if exact.numel() > 1 else exact.abs()

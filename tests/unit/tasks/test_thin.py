@@ -89,6 +89,14 @@ def test_one_size_of_square_matrices_is_three_axes() -> None:
     assert thin_sizings(symmetric, LIMITS)[0].changed.keys() != {"x.shape[0]", "y.shape[1]"}
 
 
+def test_one_size_stays_one_where_the_reference_slices_on_the_host() -> None:
+    """A slice up to a length is as good as any of a shorter axis: nothing shows that two axes have to be as long."""
+    inputs = "torch.randn(2, LONGEST, 8), torch.randn(2, LONGEST, 8), torch.randint(1, LONGEST + 1, (2,))"
+    dot = "return torch.stack([(a[:n] * b[:n]).sum(0) for a, b, n in zip(x, y, z.tolist())])"
+    sized = thin_sizing(task(dot, inputs, "LONGEST = 4096"), ScaleLimits(bytes=1 << 14, flops=1e9))
+    assert sized.changed.keys() == {"LONGEST"} and sized.cost.over(ScaleLimits(bytes=1 << 14, flops=1e9)) <= 1
+
+
 def test_a_matrix_of_some_structure_stays_square() -> None:
     for kind in ("torch.triu(torch.rand(N, N))", "torch.rand(N, N).tril()", "(lambda a: a + a.mT)(torch.randn(N, N))"):
         product = task("return x @ y", f"{kind}, torch.rand(N, N)", "N = 4096")

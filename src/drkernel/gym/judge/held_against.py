@@ -371,7 +371,7 @@ def _growth_of(own: OwnCall, one: Exercise, name: str) -> float:
     if one.work is None or one.kept_rows:
         return math.inf
     mine, theirs = own.work.elements, one.work.elements
-    grown = {place: mine[place] / theirs[place] for place in own.seen.sizes if place in mine and place in theirs}
+    grown = {place: mine[place] / theirs[place] for place in own.seen.sizes if place in mine and theirs.get(place)}
     least = min((growth for growth in grown.values() if growth > 1), default=1.0)
     return grown.get(name, max(least, least_growth(own.work, one.work)))
 

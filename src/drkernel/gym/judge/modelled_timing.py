@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from drkernel.base.files import Recent
 from drkernel.gym.judge import findings as show
 from drkernel.sim.cost.operators import by_name
-from drkernel.sim.cost.records import ITEM_BYTES
+from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
 from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import Operator
 from drkernel.sim.gpu.engine import DeviceEngine
@@ -187,7 +187,7 @@ def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
     return {key[0]: min(seconds, theirs[key]) for key, seconds in ours.items() if key in theirs}
 
 
-def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
+def log_errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
     """(Error of a call's device time beyond what is ``common``, of its idle time, by share; what bounds the former)."""
     busy = sum(row.seconds for row in profile.rows)
     idle = max(0.0, profile.elapsed_seconds - busy)
@@ -201,19 +201,14 @@ def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -
     return device / whole, idle * HOST / whole, max(bounds, key=lambda one: bounds[one], default="latency")
 
 
-def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
-    """Return the error of a call's modelled time: that of its rows and of the idle time, all in one direction."""
-    return sum(_errors(profile, baseline, {})[:2])
-
-
 def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of one call's time over another's: of both sides, less what they have in common.
 
     Work that both run alike is off alike: it counts by the difference of its shares alone.
     """
     common = _in_common(reference, candidate)
-    ours, our_host, bound = _errors(candidate, "eager", common)
-    theirs, their_host, their_bound = _errors(reference, baseline, common)
+    ours, our_host, bound = log_errors(candidate, "eager", common)
+    theirs, their_host, their_bound = log_errors(reference, baseline, common)
     alike = sum(common[row.name] * _row_error(row, "eager") for row in candidate.rows if row.name in common)
     alike *= abs(1.0 / reference.elapsed_seconds - 1.0 / candidate.elapsed_seconds) if common else 0.0
     shared = TOGETHER[bound] if bound == their_bound and baseline == "eager" else 0.0
@@ -291,7 +286,8 @@ class ReferenceWork:
     live: float = 1.0
     """the least share of elements that a masking operator keeps, where masks are known, else half"""
     asked: float | None = None
-    """the least share that masks keep, where all of them follow from whole numbers among the inputs"""
+    """the least share that masks, and slices up to numbers that the host reads, keep of anything, where all of them
+    follow from whole numbers among the inputs"""
 
     @property
     def operations(self) -> float:
@@ -427,6 +423,7 @@ def _run_on(reference: Reference, spec: GPUSpec, conv_tf32: bool, given: Sequenc
             state = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
             outputs = tuple(map(_form, flatten_outputs(model(*drawn))))
             engine.reset_counters()
+            engine.host_reads.begin(replay=False)
             engine.accounts.keep_journal = True
             results = model(*drawn)
             timed = _second_call(engine, drawn, dict([*model.named_parameters(), *model.named_buffers()]), results)
@@ -444,15 +441,21 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
     profile, entries = engine.profile(), engine.accounts.entries or ()
     operators = [entry for entry in entries if isinstance(entry, Operator)]
     named = {f"input {n}": leaf for n, leaf in enumerate(tree_leaves(inputs)) if isinstance(leaf, DeviceTensor)}
+    sizes = {name: leaf.nbytes for name, leaf in named.items() if leaf.nbytes and leaf.is_floating_point()}
     named |= {f"weight {name}": value for name, value in weights.items()}
     at = {engine.heap.held(value._handle).base: name for name, value in named.items()}
     numbers = any(isinstance(one, torch.Tensor) and not one.dtype.is_floating_point for one in tree_leaves(inputs))
     elements: Counter[str] = Counter()
+    views: dict[str, set[TensorMeta]] = {}
     for operator in operators:
         picked = sum(meta.elements for meta in operator.outputs) if _plain(operator).startswith(_PICKS) else math.inf
         for meta in operator.inputs:
             for name in (operator.label, at.get(meta.storage)):
                 elements[name or ""] += min(meta.elements, picked)  # type: ignore[assignment]
+            if "_like" not in operator.name:  # which takes a form, and reads nothing
+                views.setdefault(at.get(meta.storage, ""), set()).add(meta)
+    sliced = {name: sum(one.nbytes for one in of) / max(1, sizes.get(name, 0)) for name, of in views.items()}
+    live = min([engine.live, *(sliced[name] for name in sizes if name in sliced and engine.host_reads.count)])
     work = ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
         read=sum(meta.elements for operator in operators for meta in operator.inputs),
@@ -463,7 +466,7 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
         discards=_discards(operators),
         elements=elements,
         live=max(HALF, min(engine.live, engine.taken)),
-        asked=engine.live if numbers and engine.known and engine.live < 1 else None,
+        asked=live if numbers and engine.known and live < 1 else None,
     )
     return _Timed(profile, work)
 

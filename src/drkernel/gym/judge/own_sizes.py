@@ -549,10 +549,10 @@ class OwnTiming:
                 self.findings += [one for one in checker.findings if one.severity == "hack"]
                 if usual and not right:
                     self.findings.append(show.size_dependent([f"large inputs: wrong at {chosen.sizes.words}"], [], []))
-            except SessionError as error:
-                if error.kind == "infra_error":
+            except (SessionError, TaskError) as error:  # lengths need not fit sizes that were shortened one by one
+                if isinstance(error, SessionError) and error.kind == "infra_error":
                     raise
-                usual, right = error.kind != "runtime_error", False
+                usual, right = isinstance(error, TaskError) or error.kind != "runtime_error", False
             if not usual and (chosen.kept_rows or modes == ("mixed",)):
                 self.wrong.append(chosen)
             found = self._right(checker.calls[-1:], session, weights or {}, chosen) if right else []

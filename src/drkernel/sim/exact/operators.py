@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from drkernel.sim.gpu.operator_rules import names
-from ttir_executor.exact.field import Field, reduced
+from ttir_executor.exact.field import UNCLEAN, Field, reduced
 from ttir_executor.exact.functions import FUNCTIONS
 from ttir_executor.exact.values import Exact, concatenate, where
 
@@ -228,12 +228,6 @@ def _extreme(x: Any, dim: Any, keepdim: bool, largest: bool) -> Any:
     return x
 
 
-def _extreme_with_place(x: Exact, dim: int, keepdim: bool, largest: bool) -> tuple[Exact, np.ndarray]:
-    axis = _axes(x, dim)[0]
-    place = (np.argmax if largest else np.argmin)(x.full().f, axis)
-    return x.extreme(axis, largest, keepdim), np.expand_dims(place, axis) if keepdim else place
-
-
 def _place(x: Exact, dim: int | None, keepdim: bool, largest: bool) -> np.ndarray:
     f = x.full().f
     choose = np.argmax if largest else np.argmin
@@ -260,7 +254,8 @@ OPERATORS.update(
 def _extreme_or_two(x: Exact, dim: Any, keepdim: bool, largest: bool) -> Any:
     if isinstance(dim, Exact | np.ndarray):  # max.other
         return OPERATORS["maximum" if largest else "minimum"](x, dim)
-    return _extreme(x, None, False, largest) if dim is None else _extreme_with_place(x, dim, keepdim, largest)
+    found = _extreme(x, dim, keepdim, largest)
+    return found if dim is None else (found, _place(x, dim, keepdim, largest))
 
 
 def _softmax(x: Exact, dim: int) -> Exact:
@@ -289,7 +284,10 @@ def _sort(x: Exact, dim: int = -1, descending: bool = False, stable: bool | None
     axis = _axes(x, dim)[0]
     f = x.full().f
     order = np.argsort(-f if descending else f, axis, kind="stable")
-    return x.map(lambda part: np.take_along_axis(part, order, axis)), order
+    found = x.map(lambda part: np.take_along_axis(part, order, axis))
+    tied = (found.f == np.roll(found.f, 1, axis)) | (found.f == np.roll(found.f, -1, axis))
+    lost = found.lost | np.where(tied & (not stable), UNCLEAN, 0)  # which of them comes first is open
+    return Exact(x.field, found.f, found.a, found.b, lost.astype(np.uint8)), order
 
 
 @operator("topk")
