@@ -185,15 +185,13 @@ def _constant_answer(instance: Instance, calls: list[ReferenceCall], seed: int) 
 def _run_controls(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterator[ControlResult]:
     """Run every control on every output it applies to."""
     stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
-    shapes = [None if one is None else torch.as_tensor(one).shape for one in stale]
     lower = [reference_in_lower_precision(instance, call) for call in calls]
     for index, first in enumerate(calls[0].oracle.outputs):
         expected = [call.oracle.outputs[index] for call in calls]
         answers: dict[str, list[RawOutput]] = {
             "zeros": [torch.zeros_like(want.value) for want in expected],
             "constant": [_constant(want) for want in expected],
-            # outputs of a shape that depends on data cannot be exchanged
-            "stale": [stale[index] if shapes[index : index + 1] == [want.value.shape] else None for want in expected],
+            "stale": [stale[index] if _alike(stale, want, index) else None for want in expected],
             "first_row": [_first_row(want) for want in expected],
         }
         if first.floating:
@@ -201,10 +199,8 @@ def _run_controls(instance: Instance, calls: list[ReferenceCall], seed: int) -> 
         for name, answer in answers.items():
             if all(value is not None for value in answer):
                 yield _judge(instance, calls, name, [{index: value} for value in answer])
-        for place, value in enumerate(calls[0].inputs):
-            if isinstance(value, torch.Tensor) and value.shape == first.value.shape and value.numel() > 0:
-                given = [{index: call.inputs[place]} for call in calls]
-                yield _judge(instance, calls, "pass_through", given, f"input {place}")
+        for place in _same_shape_inputs(calls[0], index):
+            yield _judge(instance, calls, "pass_through", [{index: c.inputs[place]} for c in calls], f"input {place}")
     for name, model in _parameter_controls(instance).items():
         # all outputs at once: a single output may not depend on any parameter
         yield _judge(instance, calls, name, [dict(enumerate(_run(model, call.inputs))) for call in calls])
@@ -252,6 +248,22 @@ def _first_row(expected: ExpectedOutput) -> RawOutput:
         if length > 1:
             return expected.value.narrow(dim, 0, 1).expand_as(expected.value)
     return None
+
+
+def _alike(stale: list[RawOutput], want: ExpectedOutput, index: int) -> bool:
+    """Return whether another seed's outputs fit in shape; outputs of data-dependent shape cannot be exchanged."""
+    if len(stale) <= index or stale[index] is None:
+        return False
+    return torch.as_tensor(stale[index]).shape == want.value.shape
+
+
+def _same_shape_inputs(call: ReferenceCall, index: int) -> list[int]:
+    shape = call.oracle.outputs[index].value.shape
+    return [
+        place
+        for place, value in enumerate(call.inputs)
+        if isinstance(value, torch.Tensor) and value.shape == shape and value.numel() > 0
+    ]
 
 
 def reference_in_lower_precision(instance: Instance, call: ReferenceCall) -> list[RawOutput]:
