@@ -17,7 +17,7 @@ from ttir_executor.ttir.parser import parse_ttir
 
 KERNEL = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %n: i32) {{
     %at = tt.make_range {{end = 128 : i32, start = 0 : i32}} : tensor<128xi32>
     %all = tt.splat %p : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
     %where = tt.addptr %all, %at : tensor<128x!tt.ptr<f32>>, tensor<128xi32>
@@ -54,7 +54,7 @@ def test_a_rounding_to_whole_numbers_is_a_conversion() -> None:
 
 SCAN = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}) {{
     %at = tt.make_range {{end = {length} : i32, start = 0 : i32}} : tensor<{length}xi32>
     %all = tt.splat %p : !tt.ptr<f32> -> tensor<{length}x!tt.ptr<f32>>
     %where = tt.addptr %all, %at : tensor<{length}x!tt.ptr<f32>>, tensor<{length}xi32>
@@ -87,7 +87,7 @@ def test_a_scan_that_a_warp_does_alone_needs_no_barrier() -> None:
 
 INDEX = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>, %q: !tt.ptr<i64>) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %q: !tt.ptr<i64>) {{
     %block = arith.constant 512 : i64
     %by = arith.constant dense<{by}> : tensor<512xi64>
     %pid = tt.get_program_id x : i32
@@ -135,7 +135,7 @@ def test_rows_of_odd_lengths_are_not_loaded_by_vectors(by: int, accesses: int) -
 
 IMAGE = """
 module {{
-  tt.func public @image(%x: !tt.ptr<bf16>, %height: i32, %width: i32) {{
+  tt.func public @image(%x: !tt.ptr<bf16> {{tt.divisibility = 16 : i32}}, %height: i32, %width: i32{said}) {{
     %rows = tt.make_range {{end = 64 : i32, start = 0 : i32}} : tensor<64xi32>
     %heights = tt.splat %height : i32 -> tensor<64xi32>
     %inside = arith.cmpi slt, %rows, %heights : tensor<64xi32>
@@ -161,12 +161,19 @@ module {{
 
 
 @pytest.mark.parametrize(
-    ("by", "side", "elements"),
-    [("tt.splat %width : i32 ->", 1, 8), ("arith.constant dense<64> :", 1, 8), ("arith.constant dense<62> :", None, 1)],
+    ("by", "multiple", "side", "elements"),
+    [
+        ("tt.splat %width : i32 ->", True, 1, 8),
+        ("tt.splat %width : i32 ->", False, 1, 1),
+        ("arith.constant dense<64> :", True, 1, 8),
+        ("arith.constant dense<62> :", True, None, 1),
+    ],
 )
-def test_lines_of_an_image_are_loaded_by_vectors_under_a_mask_of_rows(by: str, side: int | None, elements: int) -> None:
-    """``elements``: side by side, as Triton 3.7 loads them where the width is a multiple of 16."""
-    function = parse_ttir(IMAGE.format(by=by))
+def test_lines_of_an_image_are_loaded_by_vectors_under_a_mask_of_rows(
+    by: str, multiple: bool, side: int | None, elements: int
+) -> None:
+    """``elements``: side by side, as Triton 3.7 loads them where it is told that the width is a multiple of 16."""
+    function = parse_ttir(IMAGE.format(by=by, said=" {tt.divisibility = 16 : i32}" if multiple else ""))
     (load,) = [op for op in walk(function.body) if op.name == "tt.load"]
     assert fast_side(load.operands[0]) == side
     if side is not None:
@@ -191,7 +198,7 @@ def test_numbers_that_are_not_known_are_divided_by_32_bits_where_these_hold_them
 
 GATHERS = """
 module {
-  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32, %rounds: i32) {
+  tt.func public @kernel(%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32, %rounds: i32) {
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
     %many = tt.splat %n : i32 -> tensor<32xi32>
@@ -237,7 +244,7 @@ def test_what_no_round_of_a_loop_changes_is_done_before_it() -> None:
 
 SUMMED = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %rounds: i32) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %q: !tt.ptr<f32>, %rounds: i32) {{
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
     %start = arith.constant dense<0.0> : tensor<512xf32>
@@ -271,7 +278,7 @@ def test_what_waits_for_another_load_is_held() -> None:
 
 PRODUCT = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32, %rounds: i32) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %n: i32, %rounds: i32) {{
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
     %empty = arith.constant dense<0.0> : tensor<64x64xf32>
@@ -341,7 +348,7 @@ def test_a_round_makes_gathered_addresses_before_it_loads_ahead_and_first_rounds
 
 STREAM = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %q: !tt.ptr<f32>) {{
     %at = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>
     %ps = tt.splat %p : !tt.ptr<f32> -> tensor<{n}x!tt.ptr<f32>>
     %qs = tt.splat %q : !tt.ptr<f32> -> tensor<{n}x!tt.ptr<f32>>
@@ -422,7 +429,7 @@ def test_products_of_a_value_with_itself_are_followed_once() -> None:
 
 CARRIED = """
 module {
-  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32, %rounds: i32) {
+  tt.func public @kernel(%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32, %rounds: i32) {
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
     %first = arith.constant dense<0> : tensor<64xi32>

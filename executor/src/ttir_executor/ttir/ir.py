@@ -94,6 +94,8 @@ class Value:
     """which result of ``op``, or which argument of its block"""
     block: BasicBlock | None = None
     uses: list[Op] = field(default_factory=list)
+    multiple: int = 0
+    """of a function's argument: the text says that it is a multiple of so many (bytes, where it is an address)"""
 
     def __repr__(self) -> str:  # values, operations and blocks refer to each other
         return f"{self.name}: {self.type}"

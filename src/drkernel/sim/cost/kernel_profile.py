@@ -265,8 +265,8 @@ def _aligned(value: Value, alone: bool, known: dict[tuple[int, bool], int]) -> i
     """The power of two, up to ``_PIECE``, that positions are a multiple of where a piece begins (``alone``: at each
     element), as far as the text's numbers say (Triton's ``AxisInfo``); what is not known may be anything."""
     op, key = value.op, (id(value), alone)
-    if op is None or key in known:
-        return known.get(key, _PIECE)
+    if op is None or key in known:  # an argument that Triton was not told to be a multiple may be odd
+        return known.get(key, 1 if value.multiple % _PIECE else _PIECE)
     last = op.name == "tt.expand_dims" and int(op.attrs.get("axis", "0")) == len(value.type.shape or ()) - 1
     inner = [_aligned(each, alone or last, known) for each in op.operands] if op.name in _POSITIONAL else []
     found = _PIECE
