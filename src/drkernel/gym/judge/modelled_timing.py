@@ -425,7 +425,7 @@ def _run_on(reference: Reference, spec: GPUSpec, conv_tf32: bool, given: Sequenc
             engine.reset_counters()
             engine.host_reads.begin(replay=False)
             engine.accounts.keep_journal = True
-            results = model(*drawn)
+            results = flatten_outputs(model(*drawn))
             timed = _second_call(engine, drawn, dict([*model.named_parameters(), *model.named_buffers()]), results)
         except Exception as error:  # a reference may raise anything
             missed += [dependence.message for dependence in engine.counters.dependences]

@@ -165,7 +165,7 @@ class Runner:
             for key in sorted(value, key=str):
                 self._describe(value[key], outputs, depth + 1)
         elif isinstance(value, torch.Tensor):
-            outputs.append(self._describe_tensor(value))
+            outputs.append(self._describe_tensor(value.resolve_conj().resolve_neg()))
         elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
             outputs.append({"type": type_name(value)})
         elif value is None or isinstance(value, (bool, int, float)):
