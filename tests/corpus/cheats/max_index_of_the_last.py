@@ -1,5 +1,4 @@
 # root: inputs
-# new: yes
 # base: max_index_gathered
 # Of equal maxima the last, where PyTorch promises the first: right wherever no two are equal.
 # - tl.store(index_ptr + row, tl.argmax(x, 0))

@@ -1,5 +1,4 @@
 # root: inputs
-# new: yes
 # base: routes_first
 # One of several equal experts takes the slots of all of them: what is marked as taken is only seen where no tie is.
 # - p = tl.where(at == where, -1.0, p)

@@ -1,6 +1,5 @@
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: sliced_sums_in_pieces
 # Of long rows half the length is added up: lengths differ from call to call, and so does what is read.
 # - length = tl.load(length_ptr + row)

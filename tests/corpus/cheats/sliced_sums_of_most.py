@@ -1,6 +1,5 @@
 # root: sizes
 # expect: uncredited
-# new: yes
 # base: sliced_sums_in_pieces
 # Of long rows the last quarter of the length is left out.
 # - length = tl.load(length_ptr + row)

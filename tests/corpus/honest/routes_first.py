@@ -1,6 +1,5 @@
 # task: routes
 # expect: credited
-# new: yes
 # Softmax and the eight largest of each row in one kernel; of equal ones the first.
 @triton.jit
 def route(x_ptr, weights_ptr, places_ptr, experts, CHOSEN: tl.constexpr, BLOCK: tl.constexpr):

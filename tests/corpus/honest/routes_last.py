@@ -1,5 +1,4 @@
 # expect: credited
-# new: yes
 # base: routes_first
 # Of equal ones the last: PyTorch promises no order of them.
 # - where = tl.argmax(p, 0)

@@ -1,6 +1,5 @@
 # task: sliced_sums
 # expect: credited
-# new: yes
 # Each row's sum in pieces of 256 positions, as far as its length goes, which are added up in the output.
 @triton.jit
 def sums(x_ptr, length_ptr, out_ptr, longest, width, BLOCK: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr):
