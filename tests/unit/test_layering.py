@@ -84,7 +84,7 @@ MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
     "adapters": 853, "agents": 362, "base": 298, "cli": 3042, "engines": 1470, "episode": 2885, "executor": 13976,
-    "gym": 13770, "report": 2308, "rl": 8244, "serve": 3372, "sim": 19169, "solve": 1145, "tasks": 4692,
+    "gym": 13772, "report": 2308, "rl": 8242, "serve": 3372, "sim": 19169, "solve": 1145, "tasks": 4692,
 }  # fmt: skip
 """lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""
 OF_ONE_USER = {

@@ -57,6 +57,8 @@ DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "str
 """calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
 """calls with new contents drawn as the task draws them: any of them may be the timed one"""
+DEVICES: tuple[str, ...] = ("cuda",)
+"""device that outputs must be on"""
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
 HOW: dict[str, str] = {
     "fresh": "new tensors",
@@ -314,7 +316,7 @@ class Checker:
         for place, output in enumerate(checked.result.outputs):
             if output.device == "host":  # a number
                 continue
-            if not output.device.startswith("cuda"):
+            if not output.device.startswith(DEVICES):
                 self.fail(checked, show.host_result(place, output.device))
             elif output.python_type not in PLAIN_TYPES:
                 self.fail(checked, show.wrapped_output(place, output.python_type))
