@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from drkernel.gym.judge.modelled_timing import log_errors, speedup_of
+from drkernel.gym.judge.modelled_timing import log_error, speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Recorder, dependences, replay
@@ -233,7 +233,7 @@ def line(name: str, rows: list[Row]) -> list[str]:
     for row in rows:
         files[row.file].append(row.error)
     close = sum(abs(median(some)) <= math.log(1.25) for some in files.values())
-    inside = sum(abs(row.error) <= sum(log_errors(row.priced[1], "eager", {})[:2]) for row in rows)
+    inside = sum(abs(row.error) <= log_error(row.priced[1]) for row in rows)
     both = agreement([row.measured for row in rows], [row.priced[0] for row in rows])
     return [name, *both, f"{inside / len(rows):.0%}", f"{close}/{len(files)}"]
 

@@ -83,8 +83,8 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 853, "agents": 362, "base": 298, "cli": 3042, "engines": 1470, "episode": 2885, "executor": 13976,
-    "gym": 13772, "report": 2308, "rl": 8242, "serve": 3372, "sim": 19169, "solve": 1145, "tasks": 4692,
+    "adapters": 853, "agents": 362, "base": 298, "cli": 3042, "engines": 1467, "episode": 2885, "executor": 13976,
+    "gym": 13783, "report": 2308, "rl": 8242, "serve": 3372, "sim": 19169, "solve": 1137, "tasks": 4692,
 }  # fmt: skip
 """lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""
 OF_ONE_USER = {

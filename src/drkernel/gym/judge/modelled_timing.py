@@ -187,7 +187,7 @@ def _in_common(reference: Profile, candidate: Profile) -> dict[str, float]:
     return {key[0]: min(seconds, theirs[key]) for key, seconds in ours.items() if key in theirs}
 
 
-def log_errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
+def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -> tuple[float, float, Bound]:
     """(Error of a call's device time beyond what is ``common``, of its idle time, by share; what bounds the former)."""
     busy = sum(row.seconds for row in profile.rows)
     idle = max(0.0, profile.elapsed_seconds - busy)
@@ -201,14 +201,19 @@ def log_errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]
     return device / whole, idle * HOST / whole, max(bounds, key=lambda one: bounds[one], default="latency")
 
 
+def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
+    """Return the error of a call's modelled time: that of its rows and of the idle time, all in one direction."""
+    return sum(_errors(profile, baseline, {})[:2])
+
+
 def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of one call's time over another's: of both sides, less what they have in common.
 
     Work that both run alike is off alike: it counts by the difference of its shares alone.
     """
     common = _in_common(reference, candidate)
-    ours, our_host, bound = log_errors(candidate, "eager", common)
-    theirs, their_host, their_bound = log_errors(reference, baseline, common)
+    ours, our_host, bound = _errors(candidate, "eager", common)
+    theirs, their_host, their_bound = _errors(reference, baseline, common)
     alike = sum(common[row.name] * _row_error(row, "eager") for row in candidate.rows if row.name in common)
     alike *= abs(1.0 / reference.elapsed_seconds - 1.0 / candidate.elapsed_seconds) if common else 0.0
     shared = TOGETHER[bound] if bound == their_bound and baseline == "eager" else 0.0
@@ -446,16 +451,12 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
     at = {engine.heap.held(value._handle).base: name for name, value in named.items()}
     numbers = any(isinstance(one, torch.Tensor) and not one.dtype.is_floating_point for one in tree_leaves(inputs))
     elements: Counter[str] = Counter()
-    views: dict[str, set[TensorMeta]] = {}
     for operator in operators:
         picked = sum(meta.elements for meta in operator.outputs) if _plain(operator).startswith(_PICKS) else math.inf
         for meta in operator.inputs:
             for name in (operator.label, at.get(meta.storage)):
                 elements[name or ""] += min(meta.elements, picked)  # type: ignore[assignment]
-            if "_like" not in operator.name:  # which takes a form, and reads nothing
-                views.setdefault(at.get(meta.storage, ""), set()).add(meta)
-    sliced = {name: sum(one.nbytes for one in of) / max(1, sizes.get(name, 0)) for name, of in views.items()}
-    live = min([engine.live, *(sliced[name] for name in sizes if name in sliced and engine.host_reads.count)])
+    live = min(engine.live, _least_read(operators, at, sizes)) if engine.host_reads.count else engine.live
     work = ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
         read=sum(meta.elements for operator in operators for meta in operator.inputs),
@@ -469,6 +470,16 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
         asked=live if numbers and engine.known and live < 1 else None,
     )
     return _Timed(profile, work)
+
+
+def _least_read(operators: Sequence[Operator], at: Mapping[int, str], sizes: Mapping[str, int]) -> float:
+    """The least share of an input that operators read, by its views; ``at``: names of storages, ``sizes``: of inputs,
+    in bytes."""
+    views: dict[str, set[TensorMeta]] = {}
+    for operator in operators:
+        for meta in operator.inputs if "_like" not in operator.name else ():  # which takes a form, and reads nothing
+            views.setdefault(at.get(meta.storage, ""), set()).add(meta)
+    return min((sum(one.nbytes for one in views[name]) / sizes[name] for name in sizes if name in views), default=1.0)
 
 
 def _plain(operator: Operator) -> str:

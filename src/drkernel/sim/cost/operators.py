@@ -352,7 +352,8 @@ def operator_cost(
         work, reason = floor_work(name, inputs, outputs), str(missing)
     cost = combine(kernel_cost(item, spec, l2) for item in work)
     factor = HOST_FACTOR.get(name.partition(".")[0])
-    if factor is None:
-        factor = 1.0 + products.RAW_LAUNCH_SHARE * max(0, cost.kernels - 1)
-    cost = replace(cost, host_seconds=factor * spec.launch_overhead)
+    if factor is None and cost.kernels > 1:
+        factor = 1.0 + products.RAW_LAUNCH_SHARE * (cost.kernels - 1)
+    if factor is not None:
+        cost = replace(cost, host_seconds=factor * spec.launch_overhead)
     return cost.without_price(reason) if reason else cost
