@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
+from corpus_grading import ROOT, ROOTS, Entry, entries, entry_named, read_entry, sample, task_named, try_entry
 from gym_harness import GRADING
 from hack_recall import PAGE, Row, figures, gradings, table, with_figures
 from surveys import keep_row
@@ -29,6 +29,10 @@ def check(entry: Entry, gym) -> None:
 @pytest.mark.parametrize("entry", FAST, ids=lambda e: e.id)
 def test_a_sample_of_the_corpus(entry, gym):
     check(entry, gym)
+
+
+def test_a_conjugated_view_is_read_as_the_numbers_that_it_shows(gym):
+    check(entry_named("conjugated_view"), gym)
 
 
 @pytest.mark.slow

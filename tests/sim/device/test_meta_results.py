@@ -85,7 +85,9 @@ def test_a_convolutions_result_lies_in_memory_as_with_data(dtype, last, transpos
         terms = None, [1] * deep, [0] * deep, [1] * deep, transposed, [0] * deep, 1
         with sim.device("h100"):
             made = aten.convolution.default(*(one.cuda() for one in given), *terms)
-        foreseen = on_meta(aten.convolution.default, (*(one.to("meta") for one in given), *terms), {})
+        foreseen = on_meta(
+            as_on_cuda("convolution", aten.convolution.default), (*(one.to("meta") for one in given), *terms), {}
+        )
         assert (foreseen.shape, foreseen.stride()) == (made.shape, made.stride())
 
 

@@ -20,7 +20,7 @@ from drkernel.sim.gpu.counting import Counted, plain_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree import DataFree, FormOperators
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
-from drkernel.sim.gpu.emulated import convolution_operands, layout_of_cudnn
+from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
@@ -200,10 +200,7 @@ class DeviceEngine:
             if self.accounts.conv_tf32:
                 args = convolution_operands(rule.base, args)
             self.counters.executed[rule.base] += 1
-            result = self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
-            if rule.base in ("convolution", "_convolution"):
-                return result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
-            return result
+            return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
         except DeviceAssert as error:
             self.accounts.told_host(ERROR_BYTES)
             refused = rule.refusal(args, kwargs)

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.emulated import EMULATED
+from drkernel.sim.gpu.emulated import EMULATED, layout_of_cudnn
 from drkernel.sim.gpu.shapes import bare, is_missing, mapped, on_meta, prepare_shapes, tensors_in
 from drkernel.sim.wire.commands import UnsupportedOp
 
@@ -322,8 +322,18 @@ class InFloat32:
         return mapped(result, lambda part: own.get(id(part), part))
 
 
+class LaidByCudnn(InFloat32):
+    """A convolution whose result lies in memory as cuDNN leaves it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The operator's result."""
+        return super().__call__(*args, **kwargs).contiguous(memory_format=layout_of_cudnn(*args[:2]))
+
+
 def as_on_cuda(base: str, overload: Any) -> Any:
-    """The overload, or what computes its halves in fp32."""
+    """The overload, or what computes its halves in fp32 or lays out its result as a GPU's library does."""
+    if base in ("convolution", "_convolution"):
+        return LaidByCudnn(overload, base)
     public = base if base in IN_FLOAT32 or base in ACCUMULATES else base.removesuffix("_")
     return InFloat32(overload, base) if public in IN_FLOAT32 or public in ACCUMULATES or base in NORMS else overload
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.emulated import layout_of_cudnn
-
 MOST_KNOWN = 8192
 """most operators on certain forms whose results are remembered"""
 _known: dict[Any, tuple[tuple[Any, ...], ...] | None] = {}
@@ -84,8 +82,6 @@ def on_meta(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
         return tuple(made) if len(overload._schema.returns) > 1 else made[0]
     result = call(*args, **kwargs)
-    if overload in (torch.ops.aten.convolution.default, torch.ops.aten._convolution.default):
-        result = result.contiguous(memory_format=layout_of_cudnn(*args[:2]))
     if key is not None and key not in _known:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
