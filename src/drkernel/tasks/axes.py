@@ -182,6 +182,8 @@ class Knob:
     """axes of the outputs that scale with it, if ``inputs_only``"""
     parallel: bool = False
     """whether their positions are independent"""
+    told: bool = True
+    """whether inputs or constructor arguments follow it; if nothing does, a candidate has it as a number of its own"""
 
 
 def smaller(value: int, block: int = 0) -> int:
@@ -267,7 +269,7 @@ class SizedSource:
         seen = names_of_module_code(self.source, DRAWS)
         for literals in self._together([literal for literal in size_literals(self.source) if literal.value > 2]):
             knob = self._knob(literals[0].label, literals, literals[0].value, seen)
-            found += self._split(knob) or [knob]
+            found += self._split(knob) or [knob] * knob.told
         self.knobs = {knob.label: knob for knob in found}
         return [self._tried(knob) for knob in found]
 
@@ -295,13 +297,12 @@ class SizedSource:
         """The effect on inputs and outputs of another number at these places."""
         try:
             reference = self._reference_with(Knob(label, literals, value, False), smaller(value))
-            inputs = _meta_inputs(reference)
-            same_module = _form(reference.draw_init(0)) == self._init and not (
-                seen & _changed_names(self.reference, reference)
-            )
+            axes = _changed_axes(_shapes(self.inputs), _shapes(_meta_inputs(reference)))
+            same_init = _form(reference.draw_init(0)) == self._init
+            same_module = same_init and not (seen & _changed_names(self.reference, reference))
         except TaskError:
             return Knob(label, literals, value, False)  # a constructor's argument that has to fit another, say
-        return Knob(label, literals, value, same_module, _changed_axes(_shapes(self.inputs), _shapes(inputs)))
+        return Knob(label, literals, value, same_module, axes, told=same_module or not same_init or bool(axes))
 
     def _split(self, knob: Knob) -> list[Knob]:
         """One size that is several axes' (``N`` of ``N × N`` matrices) as knobs of its own for each; [] if it is one.

@@ -25,7 +25,7 @@ from drkernel.tasks.reference import Reference, load_reference
 # never halved: these are choices of the algorithm, not sizes of data
 KEPT = re.compile(
     r"kernel|stride|pad|dilation|group|pool|scale|factor|axis|heads?$|layers?$|depths$|step|block|window|"
-    r"seed|version|expan|reduction|ratio|top_?k|chunk|patch|rank|order|num_dim"
+    r"seed|version|expan|reduction|ratio|top_?k|chunk|page|patch|rank|order|num_dim"
 )
 BATCH = re.compile(r"batch|^bs$|^b$|^n_?samples$|^bsz$")
 

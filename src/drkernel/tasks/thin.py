@@ -7,13 +7,17 @@ length of a softmax, or the K of a product, stays. Other axes are shortened only
 sizing says so (``kept_rows``).
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
+from drkernel.base.files import user_cache
+from drkernel.digest import source_digest
 from drkernel.task import Task, TaskError, override_constants
 from drkernel.tasks.axes import GROUP, Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
@@ -23,7 +27,8 @@ LEAST = 2
 """fewest positions of a shortened axis of independent work"""
 LEAST_TILE = 16
 """fewest positions of each side of a product, and of other axes as long as anything else can be shortened"""
-LEAST_SIZE = 4
+LEAST_SIZE, OVER = 4, 4
+"""fewest positions where a call costs more than so many times its limits; kernels that multiply need tiles"""
 WORTHWHILE = 0.5
 """other weights are used when they leave at most this share of the cost"""
 WORTH = 0.97
@@ -46,6 +51,11 @@ class Sizing:
     """cost of one call; may exceed the limits where nothing more can be shortened"""
     kept_rows: bool
     """whether only axes of independent work were shortened"""
+    inputs_only: bool
+    """whether weights, constructor arguments and the module's code are as at the task's sizes"""
+
+
+_SIZINGS = TypeAdapter(tuple[Sizing, ...])
 
 
 def own_source(task: Task) -> str:
@@ -59,31 +69,19 @@ def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
     They may be over the limits (``sizing.cost.over(limits) > 1``) where weights or the module's own numbers leave
     nothing to shorten; it is then the least that was found. Raises :class:`TaskError` when the reference does not run.
     """
-    return _sound(own_source(task), limits.bytes, limits.flops)
+    return _best(own_source(task), limits)
 
 
 def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     """The sizing of :func:`thin_sizing`, others within the limits that keep other axes whole, and a thinner one; raises
     as that does."""
-    return _thin(own_source(task), limits.bytes, limits.flops)
+    return _found(_thin, own_source(task), limits)
 
 
 def with_all_steps(task: Task, limits: ScaleLimits, most: ScaleLimits) -> tuple[Sizing, ...]:
     """The best sizes within ``most`` at which a reference runs as many operators, one for each step, as at its own; ()
     where there are none, or it does so at :func:`thin_sizing`'s within ``limits``."""
-    sized, best = _sized(own_source(task)), thin_sizing(task, limits)
-    short, steps = {label: used for label, (_, used) in best.changed.items()}, set()
-    for label in short:
-        longer = _Search(sized, limits, values=short | {label: sized.knobs[label].value})._cost({})
-        steps |= {label} if longer is not None and longer.steps > best.cost.steps else set()
-    found = _Search(sized, most, frozenset(steps)).run() if steps else best
-    return (found,) if steps and found.cost.over(most) <= 1 else ()
-
-
-def inputs_only(task: Task, sizing: Sizing) -> bool:
-    """Whether a sizing leaves weights, constructor arguments and the module's code as they are at the task's sizes."""
-    knobs = _sized(own_source(task)).knobs
-    return all(knobs[label].inputs_only for label in sizing.changed)
+    return _found(_of_all_steps, own_source(task), limits, most)
 
 
 def of_one_piece(task: Task, labels: Iterable[str]) -> list[str]:
@@ -98,21 +96,38 @@ def _sized(source: str) -> SizedSource:
 
 
 @lru_cache(maxsize=512)
-def _sound(source: str, most_bytes: int, most_flops: float) -> Sizing:
+def _found(search: Callable[..., tuple[Sizing, ...]], source: str, *limits: ScaleLimits) -> tuple[Sizing, ...]:
+    """What a search finds, from disk where it was made before: it takes 30 ms, for long loops of operators seconds."""
+    disk = user_cache("sizes")
+    key = (search.__name__, source, repr(limits), torch.__version__, source_digest("tasks", "sim"))
+    kept = None if disk is None else disk.get(*key)
+    if kept is not None:
+        return _SIZINGS.validate_json(kept)
+    found = search(source, *limits)
+    if disk is not None:
+        disk.put(_SIZINGS.dump_json(found), *key)
+    return found
+
+
+def _best(source: str, limits: ScaleLimits) -> Sizing:
+    return _found(_sound, source, limits)[0]
+
+
+def _sound(source: str, limits: ScaleLimits) -> tuple[Sizing]:
     """The best sizing at which the reference runs on data, and whole numbers among its inputs still fit their axes.
 
     What is tried costs a call of the reference, and only where there are such numbers.
     """
-    sized, limits = _sized(source), ScaleLimits(bytes=most_bytes, flops=most_flops)
+    sized = _sized(source)
     first = sizing = _Search(sized, limits).run()
     whole: frozenset[str] = frozenset()
     while sizing.changed and any(map(_is_whole, sized.inputs)):
         bound, runs = _bounds(sized, sizing)
         if runs and (not bound - whole or sizing.cost.over(limits) > 1):
-            return sizing if sizing.cost.over(limits) <= 1 else first if _bounds(sized, first)[1] else sizing
+            return (sizing if sizing.cost.over(limits) <= 1 else first if _bounds(sized, first)[1] else sizing,)
         whole |= bound - whole or frozenset(sizing.changed)
         sizing = _Search(sized, limits, whole).run()
-    return sizing
+    return (sizing,)
 
 
 def _is_whole(value: Any) -> bool:
@@ -141,10 +156,8 @@ def _bounds(sized: SizedSource, sizing: Sizing) -> tuple[frozenset[str], bool]:
     return frozenset(found), True
 
 
-@lru_cache(maxsize=512)
-def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]:
-    limits = ScaleLimits(bytes=most_bytes, flops=most_flops)
-    sized, best = _sized(source), _sound(source, most_bytes, most_flops)
+def _thin(source: str, limits: ScaleLimits) -> tuple[Sizing, ...]:
+    sized, best = _sized(source), _best(source, limits)
     found = [best]
     if best.changed and best.cost.over(limits) <= 1 and sized.operators <= MOST_OPERATORS:
         shortened = sorted(best.changed, key=lambda label: best.changed[label][1] / best.changed[label][0])
@@ -158,8 +171,18 @@ def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]
         changed = {label: (own, smaller(used, sized.block)) for label, (own, used) in best.changed.items()}
         values = {label: used for label, (_, used) in changed.items()}  # about half as long once more
         if changed != best.changed and (cost := _Search(sized, limits, values=values)._cost({})) is not None:
-            found.append(Sizing(sized.text(values), changed, cost, best.kept_rows))
+            found.append(Sizing(sized.text(values), changed, cost, best.kept_rows, best.inputs_only))
     return tuple(found)
+
+
+def _of_all_steps(source: str, limits: ScaleLimits, most: ScaleLimits) -> tuple[Sizing, ...]:
+    sized, best = _sized(source), _best(source, limits)
+    short, steps = {label: used for label, (_, used) in best.changed.items()}, set()
+    for label in short:
+        longer = _Search(sized, limits, values=short | {label: sized.knobs[label].value})._cost({})
+        steps |= {label} if longer is not None and longer.steps > best.cost.steps else set()
+    found = _Search(sized, most, frozenset(steps)).run() if steps else best
+    return (found,) if steps and found.cost.over(most) <= 1 else ()
 
 
 @dataclass
@@ -211,7 +234,8 @@ class _Search:
         self._in_balance(weights, LEAST_TILE)
         if self.cost.weight_bytes <= self.limits.bytes:
             self._in_balance(last, LEAST_TILE)
-            self._in_balance(last + parallel, LEAST_SIZE)
+            if self.cost.over(self.limits) > OVER:
+                self._in_balance(last + parallel, LEAST_SIZE)
 
     def _sizing(self) -> Sizing:
         knobs = self.sized.knobs
@@ -221,6 +245,7 @@ class _Search:
             {label: (knobs[label].value, value) for label, value in changed.items()},
             self.cost,
             all(knobs[label].parallel for label in changed),
+            all(knobs[label].inputs_only for label in changed),
         )
 
     # ---- steps
@@ -322,7 +347,8 @@ class _Search:
 
 
 def _is_of_groups(label: str) -> bool:
-    return "group" in label.lower()
+    """Whether it is named as a number of groups, not as the size of one."""
+    return "group" in label.lower() and re.search("size|len|width|dim", label.lower()) is None
 
 
 def _is_choice(knob: Knob) -> bool:

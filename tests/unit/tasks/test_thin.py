@@ -1,9 +1,12 @@
 """Thin sizes: what is shortened, what stays, and how independence of positions is found out."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from drkernel.task import Task, TaskError
+from drkernel.tasks import thin
 from drkernel.tasks.axes import WHOLE, SizedSource, smaller
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.loaders import builtin_task
@@ -252,3 +255,41 @@ def test_a_recurrent_layer_takes_as_many_steps_as_its_input_is_long() -> None:
     assert "length" in thin_sizing(layer, limits).changed
     (found,) = with_all_steps(layer, limits, ScaleLimits(bytes=1 << 20, flops=4e7))
     assert "width" not in found.changed and "length" not in found.changed
+
+
+QUANTISED = """N, K, GROUP_SIZE = 4096, 4096, 128
+class Quantised(nn.Module):
+    def __init__(self, n, k, group_size=GROUP_SIZE):
+        super().__init__()
+        self.size, self.weight = group_size, nn.Parameter(torch.rand(k, n))
+        self.scales = nn.Parameter(torch.rand(k // group_size, n))"""
+
+
+def test_a_number_that_a_candidate_is_not_told_stays() -> None:
+    forward = "w = self.inner.weight * self.inner.scales.repeat_interleave(self.inner.size, 0)\n        return x @ w"
+    inner, inputs = "self.inner = Quantised(*sizes)", "torch.rand(16, K)"
+    for given, told in (("N, K", False), ("N, K, GROUP_SIZE", True)):
+        quantised = task(forward, inputs, QUANTISED, inner, given)
+        changed = thin_sizing(quantised, ScaleLimits(bytes=1 << 20, flops=1e9)).changed
+        assert "N" in changed and ("GROUP_SIZE" in SizedSource(quantised.reference).knobs) == told
+        assert "GROUP_SIZE" not in changed, "128 positions of a group are no 128 groups"
+
+
+def test_a_call_costs_a_little_more_rather_than_axes_are_shorter_than_tiles() -> None:
+    loop = "for _ in range(64):\n            x = torch.relu(x @ self.weight) @ self.weight.T\n        return x"
+    init = "self.weight = nn.Parameter(torch.rand(width, width))"
+    looped = task(loop, "torch.rand(512, width)", "width = 128", init, "width")
+    for most, shortest in ((1 << 13, 16), (1 << 12, 4)):
+        best = thin_sizing(looped, ScaleLimits(bytes=most, flops=1e9))
+        assert best.changed["width"] == (128, shortest) and best.cost.bytes > most
+
+
+def test_a_sizing_is_searched_for_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows, limits = task("return torch.relu(x)", "torch.rand(N, 512)", "N = 4096"), ScaleLimits(bytes=1 << 20, flops=1e9)
+    first = thin_sizings(rows, limits)
+    thin._found.cache_clear()
+    monkeypatch.setattr(thin, "_Search", None)
+    assert thin_sizings(rows, limits) == first and thin_sizing(rows, limits) == first[0]
+    with pytest.raises(TypeError):
+        thin_sizings(rows, ScaleLimits(bytes=1 << 19, flops=1e9))

@@ -46,7 +46,7 @@ from drkernel.tasks.inputs import draw_inputs
 from drkernel.tasks.oracle import flatten_outputs, unit_roundoff
 from drkernel.tasks.problem import ReferenceCall, usable
 from drkernel.tasks.promote import PromoteToDouble, copied, promoted_inputs
-from drkernel.tasks.thin import inputs_only, thin_sizing
+from drkernel.tasks.thin import thin_sizing
 from drkernel.verdict import Exactness, Finding
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.memory import Undecided
@@ -312,7 +312,7 @@ def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
         if estimate(side.reference).over(SMALL) <= 1:
             return None
         sizing = thin_sizing(request.task, SMALL)
-        if inputs_only(request.task, sizing) and sizing.source != side.reference.source:
+        if sizing.inputs_only and sizing.source != side.reference.source:
             found = ExpectedSide(request, sizing.source)
             found.instance.model.load_state_dict(side.instance.state_dict())
             return found
