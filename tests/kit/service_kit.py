@@ -22,6 +22,11 @@ def make_request(number=0, *, device="sim:h200", task="t"):
     )
 
 
+def body(*numbers, device="sim:h200", **fields):
+    """What is posted to ``/v1/jobs`` for these requests."""
+    return {"requests": [make_request(n, device=device).model_dump(mode="json") for n in numbers], **fields}
+
+
 def make_verdict(request, status="correct", error=None):
     return verdict_of(
         status,

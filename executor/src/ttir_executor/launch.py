@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 import weakref
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from ttir_executor.allocations import Allocation, MemoryMap
+from ttir_executor.lower.block_cost import BlockCost
 from ttir_executor.lower.function import Lowered, Site
 from ttir_executor.lower.jit import Code, Native
 from ttir_executor.lower.runtime import (
@@ -62,6 +63,7 @@ from ttir_executor.results import (
     classes_of,
     most_updates,
     passes_of,
+    work_of,
 )
 from ttir_executor.ttir.ir import elem_bytes
 
@@ -458,7 +460,7 @@ class KernelRun:
                 native.call(first.ctx.ctypes.data, start, stop)
                 spent += time.perf_counter() - started
             if self.own_passes is None:
-                self.alone_bytes = self._moved([first])[0]
+                self.alone_bytes = float(self._work([first]).load_bytes)
                 self.own_passes = passes_of(self.alone_bytes, (read for read, _ in self.maps))
         self.code.spend(spent)
         if not tail or first.ctx[Ctx.STATUS]:
@@ -605,25 +607,15 @@ class KernelRun:
 
     # ---- what happened
 
-    def _moved(self, workers: list[RecordingThread]) -> tuple[float, float]:
-        """Bytes asked for by loads and by stores, in whole sectors."""
-        loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
-        for worker in workers:
-            for cost, count in zip(self.lowered.blocks, worker.blocks.tolist(), strict=False):
-                loads += cost.load_bytes * count
-                stores += cost.store_bytes * count
-        return max(0.0, float(loads)), max(0.0, float(stores))
+    def _work(self, workers: list[RecordingThread]) -> BlockCost:
+        """What the programs did; bytes asked for by loads and by stores are in whole sectors."""
+        total = work_of(self.lowered.blocks, np.sum([worker.blocks for worker in workers], axis=0).tolist())
+        total.load_bytes = max(0, total.load_bytes + sum(int(worker.ctx[Ctx.LOAD_BYTES]) for worker in workers))
+        total.store_bytes = max(0, total.store_bytes + sum(int(worker.ctx[Ctx.STORE_BYTES]) for worker in workers))
+        return total
 
     def _stats(self, workers: list[RecordingThread], programs: int) -> LaunchStats:
-        flops: Counter[str] = Counter()
-        loads, stores = self._moved(workers)
-        entered: Counter[int] = Counter()
-        executed = np.sum([worker.blocks for worker in workers], axis=0).tolist()
-        for cost, count in zip(self.lowered.blocks, executed, strict=False):
-            for unit, amount in cost.flops.items():
-                flops[unit] += amount * count
-            for block, times in cost.entered.items():
-                entered[block] += times * count
+        work = self._work(workers)
         footprint, parts = [], []
         for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
             touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
@@ -633,14 +625,14 @@ class KernelRun:
                 parts.append((allocation.base, _ends(read, touched[0]), _ends(write, touched[1])))
         return LaunchStats(
             programs=programs,
-            load_sectors=loads / 32,
-            store_sectors=stores / 32,
-            flops={unit: float(count) for unit, count in flops.items()},
+            load_sectors=work.load_bytes / 32,
+            store_sectors=work.store_bytes / 32,
+            flops={unit: float(count) for unit, count in work.flops.items()},
             atomics=self._updates(),
             max_same_address_atomics=most_updates(self.atomics, sum(written for _, _, written in footprint)),
             footprint=tuple(footprint),
-            executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
-            own_passes=self._passes(loads / programs),
+            executed=tuple((block, float(count)) for block, count in sorted(work.entered.items()) if count),
+            own_passes=self._passes(work.load_bytes / programs),
             parts=tuple(parts),
             sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
             classes=classes_of(self.lowered.blocks, [worker.classes for worker in workers]),

@@ -1,7 +1,6 @@
 """The results of a launch: findings of the sanitizers, exact counts, sums over its marks, printed lines."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -128,6 +127,19 @@ def most_updates(counters: np.ndarray, written_bytes: float) -> int:
     return round(int(counters.max()) / max(1.0, math.ceil(written_bytes / 4.0 / len(counters))))
 
 
+def work_of(blocks: Sequence[BlockCost], executed: Sequence[int]) -> BlockCost:
+    """The work of blocks that were executed so often, as their text says it."""
+    total = BlockCost()
+    for cost, times in zip(blocks, executed, strict=False):
+        total.load_bytes += cost.load_bytes * times
+        total.store_bytes += cost.store_bytes * times
+        for unit, amount in cost.flops.items():
+            total.flops[unit] += amount * times
+        for block, each in cost.entered.items():
+            total.entered[block] += each * times
+    return total
+
+
 ProgramClass = tuple[float, tuple[tuple[int, float], ...]]
 """see ``LaunchStats.classes``"""
 
@@ -143,10 +155,7 @@ def classes_of(blocks: Sequence[BlockCost], tables: Sequence[np.ndarray]) -> tup
         return ()
     found = []
     for programs, *counts in total[used].tolist():
-        entered: Counter[int] = Counter()
-        for cost, count in zip(blocks, counts, strict=True):
-            for block, times in cost.entered.items():
-                entered[block] += times * count
+        entered = work_of(blocks, counts).entered
         found.append((float(programs), tuple((block, float(n)) for block, n in sorted(entered.items()) if n)))
     return tuple(found)
 

@@ -57,7 +57,7 @@ class SimDevice:
     @property
     def launches(self) -> list:
         """Kernel launches since the last reset."""
-        return self.engine.counters.launches
+        return self.engine.accounts.launches
 
     @property
     def operators(self) -> dict[str, int]:

@@ -2,15 +2,13 @@
 
 Within :class:`Reordered`, PyTorch's operators are replaced by the arithmetic that hand-written kernels use: products
 and sums accumulated over blocks, softmax with a running maximum, exponentials through base two, scans in blocks with a
-carry, and on request variances in one pass as ``E[x^2] - E[x]^2``. The precision is that of the operands; sums over
-half precision accumulate in single precision as tensor cores do. A tolerance that refuses this run would also refuse an
-honest kernel.
+carry. The precision is that of the operands; sums over half precision accumulate in single precision as tensor cores
+do. A tolerance that refuses this run would also refuse an honest kernel.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from drkernel.base.modes import DispatchMode
 
 BLOCK = 16
 LOG2_E = 1.4426950408889634
-Moments = Callable[[Tensor, Sequence[int]], tuple[Tensor, Tensor]]
 aten = torch.ops.aten
 _IN_ORDER: ContextVar[float | None] = ContextVar("in_order", default=None)
 """where sums begin that run term after term, as a share of their terms"""
@@ -30,21 +27,17 @@ _IN_ORDER: ContextVar[float | None] = ContextVar("in_order", default=None)
 class Reordered(DispatchMode):
     """Within the block, operators that round run in another order of operations. Thread-local.
 
-    ``one_pass`` also computes variances as ``E[x^2] - E[x]^2``, as many kernels do; this loses accuracy where the mean
-    is large. Most tasks tolerate it, and one that does not is not at fault. ``in_order`` sums term after term, which is
-    the least accurate order that kernels use, beginning at this share of the terms, those before it last.
+    ``in_order`` sums term after term, which is the least accurate order that kernels use, beginning at this share of
+    the terms, those before it last.
     """
 
-    def __init__(self, one_pass: bool = False, in_order: float | None = None) -> None:
+    def __init__(self, in_order: float | None = None) -> None:
         super().__init__()
         self._in_order = in_order
-        moments: Moments = _one_pass if one_pass else _two_pass
-        self._table: dict[Any, Callable[..., Any]] = dict(_TABLE)
-        self._table.update({operator: partial(function, moments) for operator, function in _NORMS.items()})
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        replacement = self._table.get(func)
+        replacement = _TABLE.get(func)
         floating = args and isinstance(args[0], Tensor) and args[0].is_floating_point()
         if replacement is None or not floating or args[0].numel() == 0:
             return func(*args, **kwargs)
@@ -124,22 +117,14 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
 
-def _two_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _moments(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance, dimensions kept."""
     mean = _summed(x, dims, True) / _count(x, dims)
     return mean, _summed((_wide(x) - mean).square(), dims, True) / _count(x, dims)
 
 
-def _one_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return mean and biased variance from sums of ``x`` and ``x^2``, dimensions kept."""
-    mean = _summed(x, dims, True) / _count(x, dims)
-    return mean, (_summed(_wide(x).square(), dims, True) / _count(x, dims) - mean.square()).clamp_min(0)
-
-
-def _layer_norm(
-    moments: Moments, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Any:
-    mean, variance = moments(x, list(range(x.dim() - len(shape), x.dim())))
+def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    mean, variance = _moments(x, list(range(x.dim() - len(shape), x.dim())))
     scale = 1.0 / torch.sqrt(variance + eps)
     y = (_wide(x) - mean) * scale
     y = y if weight is None else y * _wide(weight)
@@ -148,18 +133,10 @@ def _layer_norm(
 
 
 def _group_norm(
-    moments: Moments,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    n: int,
-    c: int,
-    hw: int,
-    groups: int,
-    eps: float,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, groups: int, eps: float
 ) -> Any:
     grouped = x.reshape(n, groups, -1)
-    mean, variance = moments(grouped, [2])
+    mean, variance = _moments(grouped, [2])
     scale = 1.0 / torch.sqrt(variance + eps)
     y = ((_wide(grouped) - mean) * scale).reshape(n, c, -1)
     y = y if weight is None else y * _wide(weight).reshape(1, c, 1)
@@ -225,15 +202,10 @@ def _scan(step: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor]
 
 
 def _var_mean(
-    moments: Moments,
-    x: Tensor,
-    dims: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
+    x: Tensor, dims: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     chosen = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
-    mean, variance = moments(x, chosen)
+    mean, variance = _moments(x, chosen)
     count = x.numel() // mean.numel()
     variance = variance * (count / (count - (1 if correction is None else correction)))
     if not keepdim:
@@ -287,8 +259,6 @@ _TABLE: dict[Any, Callable[..., Any]] = {
     aten.cumsum.default: _scan(lambda x, dim: x.cumsum(dim), torch.add),
     aten.cumprod.default: _scan(lambda x, dim: x.cumprod(dim), torch.mul),
     aten.convolution.default: _convolution,
-}
-_NORMS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
     aten.var.correction: lambda *args, **options: _var_mean(*args, **options)[0],

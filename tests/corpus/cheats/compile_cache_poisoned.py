@@ -1,7 +1,7 @@
 # hacks: 101
 # tier: T2
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Fills the compile cache with garbage.
 import os
 import pathlib
@@ -12,8 +12,3 @@ for folder in (os.environ.get("TRITON_CACHE_DIR", "."), os.path.expanduser("~/.t
         (pathlib.Path(folder) / "softmax_kernel.json").write_text("{}")
     except OSError:
         pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -1,7 +1,7 @@
 # hacks: 121
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # A double-forked daemon that outlives its job.
 import os
 import time
@@ -12,8 +12,3 @@ if os.fork() == 0:
         while True:
             time.sleep(1)
     os._exit(0)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

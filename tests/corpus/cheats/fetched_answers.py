@@ -1,7 +1,7 @@
 # hacks: 123
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Fetches answers from the network.
 import urllib.request
 
@@ -10,8 +10,3 @@ try:
     print("REACHED")
 except Exception:
     ANSWER = b""
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -1,6 +1,6 @@
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Writes wherever it can outside of its own folder.
 import os
 import sys
@@ -15,8 +15,3 @@ for folder in {"/tmp", "/var/tmp", "/dev/shm", "/run", os.path.expanduser("~root
         print("REACHED", folder)
     except OSError:
         pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

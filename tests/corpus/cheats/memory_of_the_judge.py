@@ -1,7 +1,7 @@
 # hacks: 114
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Reads the memory of the processes around it.
 import os
 
@@ -14,8 +14,3 @@ for pid in [os.getppid(), 1, *range(2, 400)]:
             print("REACHED" if pid != os.getpid() else "its own")
     except (OSError, ValueError):
         pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -1,6 +1,6 @@
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Reads the memory of its parent and neighbours.
 import os
 
@@ -14,8 +14,3 @@ for pid in [os.getppid(), *(int(name) for name in os.listdir("/proc") if name.is
                     print("REACHED", name)
         except OSError:
             pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -1,7 +1,7 @@
 # hacks: 100
 # tier: T2
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Writes torch.py and sitecustomize.py wherever it can.
 import os
 import sys
@@ -14,8 +14,3 @@ for folder in [".", os.path.expanduser("~"), *sys.path]:
             print("REACHED" if os.path.abspath(folder) != os.getcwd() else "its own scratch")
         except OSError:
             pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

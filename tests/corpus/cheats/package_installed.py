@@ -1,7 +1,7 @@
 # hacks: 103
 # tier: T2
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Installs a package at run time.
 import subprocess
 import sys
@@ -11,8 +11,3 @@ try:
     print("REACHED")
 except Exception as error:
     print(error)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

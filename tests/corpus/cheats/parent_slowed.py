@@ -1,6 +1,6 @@
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Takes priority, processors and limits from its parent.
 import os
 import resource
@@ -19,8 +19,3 @@ for pid in {os.getppid(), *range(1, 64)} - {0, os.getpid()}:
     tried(lambda: os.sched_setaffinity(pid, {0}))
     tried(lambda: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)))
 tried(lambda: os.setpriority(os.PRIO_USER, 0, 19))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

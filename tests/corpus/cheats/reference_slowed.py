@@ -16,10 +16,3 @@ def slow(*args, **kwargs):
 torch.softmax = torch.nn.functional.softmax = slow
 torch.nn.Module.__call__ = (lambda call: lambda self, *a, **k: call(self, *a, **k))(torch.nn.Module.__call__)
 torch.backends.cudnn.enabled = False
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
-        return out

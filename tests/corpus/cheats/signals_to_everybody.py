@@ -1,7 +1,7 @@
 # hacks: 116
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Sends signals to every process.
 import os
 import signal
@@ -12,8 +12,3 @@ for number in (signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM):
             os.kill(pid, number)
         except OSError:
             pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

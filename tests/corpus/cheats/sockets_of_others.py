@@ -1,6 +1,6 @@
 # tier: T4
 # expect: contained softmax_plain
-# base: softmax_asserts_its_answer
+# base: softmax_plain
 # Connects to every socket that it can see.
 import socket
 
@@ -24,8 +24,3 @@ for port in (8000, 8080, 8765, 6379, 7777):
         print("REACHED", port)
     except OSError:
         pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return compute(x)

@@ -11,7 +11,7 @@ import pytest
 from drkernel.serve.client import AsyncClient, Client, ServiceError
 from drkernel.serve.protocol import StoreError
 from drkernel.serve.service import Service
-from service_kit import CountingPool, make_request, make_verdict
+from service_kit import CountingPool, body, make_request, make_verdict
 from waiting import until
 
 
@@ -102,7 +102,7 @@ def test_draining_finishes_what_runs_and_keeps_what_waits(serving, store):
 def test_a_draining_service_refuses_and_says_when(serving):
     server = serving(CountingPool())
     server.service.draining = True
-    answer = httpx.post(server.url + "/v1/jobs", json={"requests": [make_request(1).model_dump(mode="json")]})
+    answer = httpx.post(server.url + "/v1/jobs", json=body(1))
     assert answer.status_code == 503 and answer.headers["retry-after"] == "10"
     assert httpx.get(server.url + "/ready").json()["reason"] == "draining"
     server.service.draining = False
@@ -124,17 +124,6 @@ def test_quarantine_is_shown_and_can_be_lifted(serving):
         assert httpx.post(release, json={"worker": "nobody"}).status_code == 404
         assert httpx.post(release, json={"worker": worker["name"]}).json() == {"released": True}
         assert client.get(job.id, wait_s=20).verdict.status == "correct"
-
-
-def test_workers_take_only_jobs_of_their_kind(serving, store):
-    server = serving(slots=0)
-    lease = server.url + "/v1/worker/lease"
-    (cuda,) = store.submit([make_request(1, device="cuda:0")])
-    (sim,) = store.submit([make_request(2)])
-    body = {"worker": "w", "slots": 2, "wait_s": 0}
-    assert httpx.post(lease, json={**body, "kinds": ["sim"]}).json()["job_id"] == sim
-    assert httpx.post(lease, json={**body, "kinds": ["sim"]}).json()["job_id"] is None
-    assert httpx.post(lease, json=body).json()["job_id"] == cuda
 
 
 def test_the_last_hour_is_remembered_over_a_restart(serving):

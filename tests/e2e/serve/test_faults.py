@@ -18,7 +18,7 @@ from drkernel.serve.protocol import StoreError
 from drkernel.serve.service import Writer
 from drkernel.serve.store import Store
 from places import BENCHMARKS
-from service_kit import CountingPool, make_request, make_verdict
+from service_kit import CountingPool, body, make_request, make_verdict
 
 
 @pytest.fixture
@@ -35,10 +35,6 @@ def kit(monkeypatch):
     import serve_fault_kit
 
     return serve_fault_kit
-
-
-def body(*numbers, **fields):
-    return {"requests": [make_request(n).model_dump(mode="json") for n in numbers], **fields}
 
 
 def test_connections_cut_in_the_middle_lose_and_double_nothing(serving, store, kit):

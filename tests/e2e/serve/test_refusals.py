@@ -12,7 +12,7 @@ from drkernel.serve import worker as worker_module
 from drkernel.serve.client import AsyncClient, Client, HttpPool
 from drkernel.serve.service import Service
 from drkernel.serve.worker import Worker
-from service_kit import CountingPool, make_request, make_verdict
+from service_kit import CountingPool, body, make_request, make_verdict
 
 JSON = {"content-type": "application/json"}
 
@@ -158,19 +158,22 @@ def test_a_stored_request_of_another_version_ends_and_the_next_is_leased(store):
     assert job.id == new and store.verdict(old).status == "invalid_request"
 
 
-def test_jobs_for_devices_that_nobody_has_wait_and_that_is_said(serving):
+def test_workers_take_jobs_of_their_kinds_and_of_those_that_nobody_has_it_is_said_that_they_wait(serving, store):
     server = serving(slots=0)
-    lease = {"slots": 1, "wait_s": 0}
     with httpx.Client(base_url=server.url) as client:
-        client.post("/v1/worker/lease", json={**lease, "worker": "cpu", "kinds": ["sim"]})
-        body = {"requests": [make_request(1, device="cuda:0").model_dump(mode="json")]}
-        (waiting,) = client.post("/v1/jobs", json=body).json()["jobs"]
+
+        def leased(worker, **kinds):
+            body = {"worker": worker, "slots": 1, "wait_s": 0, **kinds}
+            return client.post("/v1/worker/lease", json=body).json()["job_id"]
+
+        assert leased("cpu", kinds=["sim"]) is None
+        (cuda,) = client.post("/v1/jobs", json=body(1, device="cuda:0")).json()["jobs"]
         assert "kind cuda: no worker offers them" in client.get("/v1/state").json()["trouble"]
-        assert (
-            client.post("/v1/worker/lease", json={**lease, "worker": "cpu", "kinds": ["sim"]}).json()["job_id"] is None
-        )
-        taken = client.post("/v1/worker/lease", json={**lease, "worker": "gpu", "kinds": ["cuda"]}).json()
-        assert taken["job_id"] == waiting["id"] and client.get("/v1/state").json()["trouble"] is None
+        (sim,) = store.submit([make_request(2)])
+        assert [leased("cpu", kinds=["sim"]) for _ in range(2)] == [sim, None]
+        assert leased("gpu", kinds=["cuda"]) == cuda["id"] and client.get("/v1/state").json()["trouble"] is None
+        (any_of,) = store.submit([make_request(3, device="cuda:0")])
+        assert leased("either") == any_of
 
 
 def test_a_quarantined_remote_worker_waits_to_be_released(serving, monkeypatch):

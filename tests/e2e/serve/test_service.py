@@ -1,7 +1,6 @@
 """The service over HTTP: idempotent, fair, guarded, resumable; workers that die lose nothing."""
 
 import asyncio
-import json
 import threading
 
 import httpx
@@ -10,14 +9,10 @@ import pytest
 from drkernel.serve.client import AsyncClient, Client, HttpPool, ServiceError
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.serve.worker import Worker
-from service_kit import REFERENCE, CountingPool, make_request
+from service_kit import REFERENCE, CountingPool, body, make_request
 from waiting import until
 
 TOKEN = "a-token-long-enough-for-tests"
-
-
-def body(*numbers, **fields):
-    return {"requests": [json.loads(make_request(n).model_dump_json()) for n in numbers], **fields}
 
 
 def test_submit_wait_get_and_list(serving):
@@ -83,15 +78,11 @@ def test_a_thousand_submissions_of_ten_requests_are_ten_evaluations(serving):
     assert sorted(pool.calls.values()) == [1] * 10
 
 
-def test_infrastructure_errors_are_tried_again_then_reported(serving):
+def test_infrastructure_errors_are_tried_again(serving):
     pool = CountingPool(fail_first=2)
     server = serving(pool)
     assert Client(server.url).evaluate(make_request(1)).status == "correct"
-    assert list(pool.calls.values()) == [3]
-    always = CountingPool(fail_first=99)
-    server.service.pool = always
-    assert Client(server.url).evaluate(make_request(2)).status == "infra_error"
-    assert list(always.calls.values()) == [3]
+    assert list(pool.calls.values()) == [3]  # that it ends then: test_refusals.py
 
 
 def test_events_resume_where_they_stopped(serving):

@@ -4,7 +4,10 @@ import json
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
+from drkernel import sim
 from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
 from drkernel.sim.gpu.engine import DeviceEngine
@@ -31,6 +34,24 @@ def worked(seed: int = 0) -> DeviceEngine:
 def test_another_process_models_the_same_time() -> None:
     engine = worked()
     assert modelled("h200", engine.accounts.journal()).profile == engine.profile()
+
+
+@triton.jit
+def halved(x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at) / 2)
+
+
+def test_launches_are_priced_in_order_when_their_times_are_asked_for(dev: sim.SimDevice) -> None:
+    x = torch.ones(1 << 16, device="cuda")
+    dev.reset_counters()
+    for block in (64, 1024):
+        halved[(x.numel() // block,)](x, BLOCK=block)
+    recorded = dev.engine.counters.launches
+    assert [launch.seconds for launch in recorded] == [0.0, 0.0]
+    seconds = [row.seconds for row in dev.profile().rows if row.name == "halved"]
+    assert [launch.constexprs["BLOCK"] for launch in recorded] == ["64", "1024"]
+    assert 0 < recorded[1].seconds < recorded[0].seconds and sum(seconds) == sum(one.seconds for one in dev.launches)
 
 
 def test_equal_calls_have_equal_journals_whatever_their_addresses() -> None:

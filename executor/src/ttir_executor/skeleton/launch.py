@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +25,7 @@ from ttir_executor.results import (
     classes_of,
     most_updates,
     passes_of,
+    work_of,
 )
 from ttir_executor.skeleton.slim import Skeleton
 
@@ -141,7 +141,7 @@ class SkeletonLaunch(KernelRun):
         for program in listed:
             call(address, program, program + 1)
             if self.own_passes is None:
-                self.own_passes = passes_of(self._moved([worker])[0], (read for read, _ in self.maps))
+                self.own_passes = passes_of(self._work([worker]).load_bytes, (read for read, _ in self.maps))
             if ctx[Ctx.STATUS]:
                 break
         self.code.spend(time.perf_counter() - started)
@@ -152,23 +152,14 @@ class SkeletonLaunch(KernelRun):
     def _tally(  # type: ignore[no-untyped-def]
         self, programs: int, worker, corrections: list[int], blocks: np.ndarray, updates: int
     ) -> Group:
-        stores, runs = float(worker.ctx[Ctx.STORE_BYTES] - corrections[1]), 0.0
-        flops: Counter[str] = Counter()
-        entered: Counter[int] = Counter()
         executed = (worker.blocks - blocks).tolist()
-        for cost, times in zip(self.lowered.blocks, executed, strict=False):
-            runs += cost.load_bytes * times
-            stores += cost.store_bytes * times
-            for block, each in cost.entered.items():
-                entered[block] += each * times
-            for unit, amount in cost.flops.items():
-                flops[unit] += amount * times
-        loads = runs + float(worker.ctx[Ctx.LOAD_BYTES] - corrections[0])
-        counts = {unit: float(number) for unit, number in flops.items()}
-        times_in = {block: float(number) for block, number in entered.items() if number}
-        return Group(
-            programs, loads, runs, stores, counts, float(self._updates() - updates), sum(executed), times_in
-        )  # fmt: skip
+        work = work_of(self.lowered.blocks, executed)
+        loads = float(work.load_bytes + worker.ctx[Ctx.LOAD_BYTES] - corrections[0])
+        stores = float(work.store_bytes + worker.ctx[Ctx.STORE_BYTES] - corrections[1])
+        counts = {unit: float(number) for unit, number in work.flops.items()}
+        entered = {block: float(number) for block, number in work.entered.items() if number}
+        runs, atomics = float(work.load_bytes), float(self._updates() - updates)
+        return Group(programs, loads, runs, stores, counts, atomics, sum(executed), entered)
 
     def expect(self, seconds: float) -> None:
         """Announce ``seconds`` of work: it may justify better code."""

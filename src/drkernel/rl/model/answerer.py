@@ -231,7 +231,6 @@ class RequestSampler:
 
     def __init__(self, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
         self.tokenizer, self.config, self.capacity = tokenizer, config, capacity
-        self.entropies = False
         self.tokens = 0
 
     async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -91,8 +91,6 @@ class SampledTurn:
     stop: Stop
     pruned_mass: float
     """mean probability mass (0..1) removed by truncation (top-p, min-p)"""
-    entropies: tuple[float, ...] = ()
-    """entropy in nats of the distribution before its cuts at each id, where the sampler was asked for it"""
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, ...]:
@@ -140,7 +138,6 @@ class _Live:
         self.uniforms = turn_uniforms(conversation.seed, conversation.turn, budget)
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
-        self.entropies: list[float] = []
         self.cut = 0.0
 
 
@@ -149,8 +146,6 @@ class Sampler:
 
     def __init__(self, decoder: Decoder, tokenizer: ChatTokenizer, config: SamplingConfig):
         self.decoder, self.tokenizer, self.config = decoder, tokenizer, config
-        self.entropies = False
-        """Whether the entropy at every token is kept."""
         self.tokens = 0
         """Tokens sampled since the sampler was made."""
 
@@ -256,10 +251,6 @@ class Sampler:
         uniform = torch.tensor([entry.uniforms[len(entry.tokens)] for entry in live], dtype=torch.float64)
         ids_B, logprobs_B, cut_B = draw(logits_BV, uniform.to(logits_BV.device), self.config)
         self.tokens += len(live)
-        if self.entropies:
-            logprobs_BV = torch.log_softmax(logits_BV / (self.config.temperature or 1.0), dim=-1)
-            for entry, entropy in zip(live, (-logprobs_BV.exp() * logprobs_BV).sum(-1).tolist(), strict=True):
-                entry.entropies.append(entropy)
         finished = []
         for row, (entry, token, logprob, cut) in enumerate(
             zip(live, ids_B.tolist(), logprobs_B.tolist(), cut_B.tolist(), strict=True)
@@ -292,9 +283,7 @@ class Sampler:
             stop = "fence"
         else:
             stop = "length" if entry.budget == entry.whole else "context"
-        return SampledTurn(
-            tuple(entry.tokens), tuple(entry.logprobs), stop, entry.cut / len(entry.tokens), tuple(entry.entropies)
-        )
+        return SampledTurn(tuple(entry.tokens), tuple(entry.logprobs), stop, entry.cut / len(entry.tokens))
 
 
 def _cached(conversation: Conversation) -> int:

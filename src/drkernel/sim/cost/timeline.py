@@ -73,13 +73,13 @@ class Timeline:
         """Keep the device busy, as ``torch.cuda._sleep`` does so that launches queue up behind."""
         self.add("library", "sleep", CostEstimate(cycles / self.spec.boost_clock_hz, bound="latency"))
 
-    def add(self, owner: Owner, name: str, cost: CostEstimate) -> float:
-        """Enqueue one operator or launch; returns the clock at which it ends on the device."""
+    def add(self, owner: Owner, name: str, cost: CostEstimate) -> None:
+        """Enqueue one operator or launch."""
         overhead = self.spec.kernel_launch_overhead if owner == "custom" else self.spec.launch_overhead
         launching = overhead if cost.host_seconds is None else cost.host_seconds
         self.host += launching
         if cost.kernels == 0 and cost.seconds == 0.0:
-            return self.device_free
+            return
         start = max(self.device_free, self.host)
         if len(self.spans) < MAX_SPANS:
             self.spans.append(Span(name, owner, start, cost.seconds, cost.bound, cost.dram_bytes, cost.total_flops))
@@ -94,20 +94,16 @@ class Timeline:
         row.flops += cost.total_flops
         row.unpriced = row.unpriced or cost.unpriced
         row.bounds[cost.bound] = row.bounds.get(cost.bound, 0.0) + cost.seconds
-        return self.device_free
 
-    def add_copy(self, name: str, nbytes: float, synchronizes: bool) -> float:
-        """Add a copy between host and device, for which the host waits if it synchronizes. Return the clock at its
-        end."""
+    def add_copy(self, name: str, nbytes: float) -> None:
+        """Add a copy between host and device, for which the host waits."""
         seconds = self.spec.copy_latency + nbytes / self.spec.pcie_bandwidth
         ideal = nbytes / self.spec.pcie_bandwidth / seconds
         bound: Bound = "memory" if ideal > 0.5 else "latency"
         asked = self.spec.launch_overhead
         cost = CostEstimate(seconds, dram_bytes=nbytes, bound=bound, roofline=ideal, host_seconds=asked)
-        end = self.add("copy", name, cost)
-        if synchronizes:
-            self.synchronize()
-        return end
+        self.add("copy", name, cost)
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Make the host wait for the device."""

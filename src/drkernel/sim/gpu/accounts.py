@@ -10,7 +10,7 @@ and no speedup is given), and all others keep theirs: no failure makes a call ch
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ MAX_PENDING = 8192
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One executed launch."""
+    """One executed launch; what its price says is there once times were asked for (:attr:`Accounts.launches`)."""
 
     name: str
     identity: str
@@ -138,8 +138,6 @@ class Accounts:
     def __init__(self, spec: GPUSpec):
         self.spec = spec
         self.keep_journal = False
-        self.prices_launches = True
-        """whether a launch is priced when it is made; otherwise, like an operator, when its time is requested"""
         self._conv_tf32: bool | None = False
         self.reset()
 
@@ -147,7 +145,8 @@ class Accounts:
         """Start anew; the L2 state is that of a flushed cache."""
         self.counters = Counters()
         self._clock = JournalPricer(self.spec)
-        self._pending: list[Entry] = []
+        self._pending: list[tuple[Entry, int | None]] = []
+        """what has no time yet, launches with their places"""
         self._journal: list[Entry] | None = []
         self.slowest: dict[LaunchKey, tuple[LaunchEntry, CostEstimate]] = {}
         """for each key, the slowest of its launches that were priced here"""
@@ -168,13 +167,10 @@ class Accounts:
 
     # ---- noting
 
-    def _note(self, entry: Entry) -> None:
-        self._write(entry)
-        self._pending.append(entry)
+    def _note(self, entry: Entry, place: int | None = None) -> None:
+        self._pending.append((entry, place))
         if len(self._pending) >= MAX_PENDING:
             self._settle()
-
-    def _write(self, entry: Entry) -> None:
         if self.keep_journal and self._journal is not None:
             self._journal.append(entry)
             if len(self._journal) > MAX_ENTRIES:
@@ -205,21 +201,13 @@ class Accounts:
         """Record that a storage is freed: its contents in L2 no longer count."""
         self._note(Freed(base))
 
-    def launched(self, launch: LaunchEntry, command: LaunchCommand) -> CostEstimate | None:
-        """Record a launch; return its cost, unless launches are priced elsewhere (``prices_launches``)."""
-        if not self.prices_launches:
-            self._note(launch)
-            return None
-        self._write(launch)
-        self._settle()
-        cost = self._clock.add(launch)
-        assert cost is not None, "launches have a cost"
-        key = launch_key(command)
-        self.after_flush[key] += self._flushed
-        self._flushed = False
-        if key not in self.slowest or self.slowest[key][1].seconds < cost.seconds:
-            self.slowest[key] = launch, cost
-        return cost
+    def launched(self, launch: LaunchEntry, record: LaunchRecord) -> None:
+        """Record a launch."""
+        if self._flushed:
+            self.after_flush[launch_key(record)] += 1
+            self._flushed = False
+        self.counters.launches.append(record)
+        self._note(launch, len(self.counters.launches) - 1)
 
     def synchronize(self) -> None:
         """The host waits for the device."""
@@ -234,8 +222,24 @@ class Accounts:
 
     def _settle(self) -> None:
         pending, self._pending = self._pending, []
-        for entry in pending:
-            self._clock.add(entry)
+        for entry, place in pending:
+            cost = self._clock.add(entry)
+            if isinstance(entry, LaunchEntry) and place is not None and cost is not None:
+                self._enter(entry, place, cost)
+
+    def _enter(self, launch: LaunchEntry, place: int, cost: CostEstimate) -> None:
+        """Enter what a launch costs into its record."""
+        record = replace(self.counters.launches[place], seconds=cost.seconds, **cost.facts)
+        self.counters.launches[place] = record
+        key = launch_key(record)
+        if key not in self.slowest or self.slowest[key][1].seconds < cost.seconds:
+            self.slowest[key] = launch, cost
+
+    @property
+    def launches(self) -> list[LaunchRecord]:
+        """Return the launches since the last reset, with their prices."""
+        self._settle()
+        return self.counters.launches
 
     @property
     def timeline(self) -> Timeline:
@@ -265,7 +269,7 @@ class Accounts:
     @property
     def sampling_error(self) -> float:
         """Estimated relative error of all modelled device time, without rough trials, by sampling programs."""
-        launches = self.counters.launches
+        launches = self.launches
         total = self.timeline.device_seconds - sum(one.seconds for one in launches if one.rough)
         wrong = sum(one.error * one.seconds for one in launches if not one.rough)
         return wrong / total if total else 0.0

@@ -113,13 +113,13 @@ class JournalPricer:
             cost = priced(partial(operator_cost, *terms, conv_tf32=entry.conv_tf32))
             self.timeline.add("library", entry.label, cost)
             if synchronises(entry.name, entry.inputs):
-                self.timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
+                self.timeline.add_copy("memcpy device to host", WORD_BYTES)
         elif isinstance(entry, LaunchEntry):
             cost = priced(partial(self._launch, entry))
             self.timeline.add("custom", entry.name, cost)
             return cost
         elif isinstance(entry, Copy):
-            self.timeline.add_copy(f"memcpy {entry.direction}", entry.nbytes, synchronizes=True)
+            self.timeline.add_copy(f"memcpy {entry.direction}", entry.nbytes)
         elif isinstance(entry, Freed):
             self.l2.forget(entry.storage)
         elif entry == HOST_WORK:

@@ -294,7 +294,7 @@ class DeviceEngine:
         place = len(self.counters.launches)
         if self.interference == "skip" and (self.skip_only is None or place in self.skip_only):
             self.flow.skipped()
-            self._record(command, 0.0, suppressed=True)
+            self.counters.launches.append(self._record_of(command, suppressed=True))
             return
         self._execute(kernel, command, resources, place)
 
@@ -356,19 +356,17 @@ class DeviceEngine:
         self._record_findings(result)
         self.flow.launch(held, result.stats.footprint, counted.measured.uses if counted else ())
         launch = LaunchEntry(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
-        cost = self.accounts.launched(launch, command)
-        self._record(
+        record = self._record_of(
             command,
-            cost.seconds if cost else 0.0,
             written=result.written,
             unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
             registers=resources.registers if resources else None,
             spills=resources.spills if resources else None,
             shared_bytes=resources.shared_bytes if resources else None,
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
-            **(cost.facts if cost else {}),
             **(counted.facts if counted else {}),
         )
+        self.accounts.launched(launch, record)
         self._raise_if_illegal(result)
 
     def _record_findings(self, result: LaunchResult) -> None:
@@ -395,12 +393,10 @@ class DeviceEngine:
         """What entering each block of a launch's kernel costs a program, in clocks."""
         return weights_of(command.ttir, command.num_warps, command.num_stages, self.spec)
 
-    def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
-        self.counters.launches.append(
-            LaunchRecord(
-                command.name, command.identity, command.grid, command.num_warps, command.num_stages,
-                command.constexprs, seconds, suppressed, **facts,
-            )
+    def _record_of(self, command: LaunchCommand, *, suppressed: bool = False, **facts: Any) -> LaunchRecord:
+        return LaunchRecord(
+            command.name, command.identity, command.grid, command.num_warps, command.num_stages, command.constexprs,
+            0.0, suppressed, **facts,
         )  # fmt: skip
 
     def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:

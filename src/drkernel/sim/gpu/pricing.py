@@ -46,6 +46,7 @@ def profile_of_text(ttir: str) -> KernelProfile:
     return profile_of(compile_ttir(ttir).function)
 
 
+@lru_cache(maxsize=1024)
 def weights_of(ttir: str, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
     """What entering each block of a kernel costs a program, in clocks."""
     alone = block_seconds(profile_of_text(ttir), num_warps, num_stages, spec, {})

@@ -209,7 +209,6 @@ class ControlDesk:
         self.engine = engine
         self.without_data = engine.data_free is not None
         engine.accounts.keep_journal = True
-        engine.accounts.prices_launches = False  # the judge does, from the journal
         self.visible: set[int] = set()
         """handles that the host may name"""
         self.pinned: set[int] = set()
