@@ -9,17 +9,15 @@ seconds a problem; what it cannot compile is listed). Outcomes go to ``--rows``,
 interrupted run goes on, and ``--only`` names the problems to run (none: a report of what is there).
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
-problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
+problem's module on the simulated GPU without data, as that revision times it, and prints per level Spearman's rank
 correlation, the median and the 90th percentile of |log(model / measured)|, and the median relative error.
 """
 
 import json
 import math
-import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +25,10 @@ from typing import Any
 import torch
 
 from drkernel.gym.judge.compiled_reference import compiled_baseline
-from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.verdict import Profile
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
+from drkernel.sim import device
+from drkernel.sim.gpu.datafree import DataFree
+from drkernel.sim.spec import get_spec
 from surveys import clone_with, keep_row, kept_rows, parser_of, quantile, spearman
-from tracing import model_module
 
 TIMINGS = {
     "h100": "HEAD:results/timing/H100_Modal/baseline_time_torch.json",
@@ -49,7 +44,6 @@ class Outcome:
     name: str
     measured: float
     modelled: float = math.nan
-    device: float = math.nan
     reason: str = ""
     date: str = ""
 
@@ -77,42 +71,36 @@ def load_problem(folder: Path, revision: str, level: int, name: str) -> str:
     return git(folder, "show", f"{revision}:KernelBench/level{level}/{name}")
 
 
-def build(source: str, name: str) -> tuple[Callable[..., Any], list[Any]]:
-    """Module and inputs on meta tensors. Modules that read values while they are built are built on the CPU."""
-    source = source.replace("device='cuda'", "device='meta'").replace('device="cuda"', 'device="meta"')
-    for device in ("meta", "cpu"):
-        torch.manual_seed(0)
-        random.seed(0)
-        namespace: dict[str, Any] = {"__name__": "problem"}
-        try:
-            with torch.device(device):
-                exec(compile(source, name, "exec"), namespace)
-                model = namespace["Model"](*namespace["get_init_inputs"]()).to("meta")
-        except RuntimeError as error:
-            if device == "cpu" or "meta" not in str(error):
-                raise
-            continue
-        with torch.device("meta"):
-            return model, namespace["get_inputs"]()
-    raise AssertionError("unreachable")
-
-
 def flushes_cache(folder: Path, revision: str) -> bool:
     """Whether that revision's timing empties L2 before every call (later ones do)."""
     command = ["git", "-C", str(folder), "grep", "-q", "def clear_l2_cache", revision, "--", "src"]
     return subprocess.run(command, check=False).returncode == 0
 
 
-def model_problem(source: str, name: str, spec: GPUSpec, warm: bool) -> tuple[Timeline, Profile]:
-    model, inputs = build(source, name)
-    with torch.device("meta"):
-        return model_module(model, inputs, spec, warm=warm)
+def eager(source: str, gpu: str, flushed: bool) -> float:
+    """Modelled seconds of a call after two others, between events; ``flushed``: after L2 was emptied."""
+    with device(gpu, conv_tf32=True, data_free=DataFree(on_read="refuse")), torch.device("cuda"), torch.no_grad():
+        torch.manual_seed(0)
+        namespace: dict[str, Any] = {"__name__": "problem"}
+        exec(compile(source, "problem", "exec"), namespace)
+        model, inputs = namespace["Model"](*namespace["get_init_inputs"]()), namespace["get_inputs"]()
+        for _ in range(2):
+            model(*inputs)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        if flushed:
+            torch.empty(64 << 20, dtype=torch.int32).fill_(42)
+        start.record()
+        model(*inputs)
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3
 
 
-def compiled(source: str, spec: GPUSpec) -> Profile:
-    """A problem's modelled time under TorchInductor."""
+def compiled(source: str, gpu: str) -> float:
+    """A problem's modelled seconds under TorchInductor."""
     with torch.random.fork_rng(devices=[]):
-        return compiled_baseline(source, spec, conv_tf32=True)
+        return compiled_baseline(source, get_spec(gpu), conv_tf32=True).elapsed_seconds
 
 
 def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
@@ -122,12 +110,12 @@ def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
 
 
 def run(
-    folder: Path, spec: GPUSpec, where: str, rows: Path | None, only: list[str] | None, inductor: bool
+    folder: Path, gpu: str, where: str, rows: Path | None, only: list[str] | None, inductor: bool
 ) -> tuple[str, list[Outcome]]:
     """The published revision, and the outcomes of problems that run (``only``: LEVEL/ID) or are kept."""
     revision, timings = load_timings(folder, where)
     known = kept(rows)
-    warm = not flushes_cache(folder, revision)
+    flushed = flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
     for level_name, problems in timings.items():
         level = int(level_name.removeprefix("level"))
@@ -141,23 +129,20 @@ def run(
                 outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
             else:
                 source = load_problem(folder, revision, level, name)
-                outcomes.append(model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, inductor))
+                outcomes.append(model_one(source, level, name, entry["mean"] * 1e-3, gpu, flushed, inductor))
                 keep_row(rows, asdict(outcomes[-1]))
     return revision, outcomes
 
 
-def model_one(
-    source: str, level: int, name: str, measured: float, spec: GPUSpec, warm: bool, inductor: bool
-) -> Outcome:
+def model_one(source: str, level: int, name: str, measured: float, gpu: str, flushed: bool, inductor: bool) -> Outcome:
     """Model one problem; ``measured`` are its published seconds."""
     date = time.strftime("%Y-%m-%d")
     try:
-        profile = compiled(source, spec) if inductor else model_problem(source, name, spec, warm)[1]
+        modelled = compiled(source, gpu) if inductor else eager(source, gpu, flushed)
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
         return Outcome(level, name, measured, reason=reason, date=date)
-    seconds = profile.elapsed_seconds, profile.total_seconds
-    return Outcome(level, name, measured, *seconds, date=date)
+    return Outcome(level, name, measured, modelled, date=date)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
@@ -221,7 +206,7 @@ def main() -> int:
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
     start = time.perf_counter()
-    revision, outcomes = run(options.dir, get_spec(options.gpu), where, options.rows, options.only, options.compiled)
+    revision, outcomes = run(options.dir, options.gpu, where, options.rows, options.only, options.compiled)
     print(f"{where} against spec {options.gpu}; problems of revision {revision}; {time.perf_counter() - start:.0f} s\n")
     report(outcomes)
     return 0

@@ -1,4 +1,4 @@
-"""The operators that a call runs on meta tensors, as the cost model sees them, and a module's time from them.
+"""The operators that a call runs on meta tensors, as the cost model sees them.
 
 Operations that CUDA builds of PyTorch run as one library call, but meta tensors would decompose (recurrent networks by
 cuDNN, fused attention), are intercepted before they are decomposed.
@@ -19,18 +19,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from drkernel.base.modes import DispatchMode
-from drkernel.sim.cost.operators import in_order, operator_cost, read_only, synchronises
+from drkernel.sim.cost.operators import in_order, read_only
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import L2State
-from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.gpu.datafree import RECURRENT, recurrent_results
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
 from drkernel.sim.host.library_calls import LibraryCalls
-from drkernel.sim.spec import GPUSpec
-from drkernel.verdict import Profile
-
-MODULE_CALL_SHARE = 0.6
-"""host time of calling a submodule against that of an eager operator"""
 
 
 @dataclass(frozen=True)
@@ -127,13 +120,6 @@ class OperatorTracer(DispatchMode):
         dtype, offset = str(tensor.dtype).removeprefix("torch."), int(tensor.storage_offset()) * tensor.itemsize
         return TensorMeta(tuple(tensor.shape), tuple(tensor.stride()), dtype, storage.cdata, offset)
 
-    def freed(self) -> list[int]:
-        """Storages whose memory has been freed since the last call."""
-        gone = [storage for storage, ref in self._refs.items() if ref.expired()]
-        for storage in gone:
-            del self._refs[storage]
-        return gone
-
 
 def trace(call: Callable[[], Any]) -> list[TracedCall]:
     """Every operator that ``call`` runs, in order."""
@@ -141,43 +127,3 @@ def trace(call: Callable[[], Any]) -> list[TracedCall]:
     with torch.no_grad(), OperatorTracer(calls.append):
         call()
     return calls
-
-
-def model_module(
-    model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, *, warm: bool = False
-) -> tuple[Timeline, Profile]:
-    """Model one forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
-
-    The default models a benchmark that flushes L2 before each call (a cold cache, and the host runs ahead during the
-    flush); ``warm`` models repeated calls on an idle device. Raises whatever the module raises, for instance when it
-    asks a meta tensor for its values.
-    """
-    l2 = L2State(spec)
-    if warm:
-        _run(model, inputs, spec, Timeline(spec), l2)
-    line = Timeline(spec, host_lead=0.0 if warm else None)
-    _run(model, inputs, spec, line, l2)
-    return line, line.profile(f"sim:{spec.name}")
-
-
-def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
-    def add(call: TracedCall) -> None:
-        if call.free:
-            line.add_host()
-            return
-        name = call.name.partition(".")[0]
-        line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
-        if synchronises(call.name, call.inputs):
-            line.synchronize()
-        for storage in tracer.freed():
-            l2.forget(storage)
-
-    tracer = OperatorTracer(add)
-    hook = torch.nn.modules.module.register_module_forward_pre_hook(
-        lambda module, arguments: line.add_host(MODULE_CALL_SHARE * spec.launch_overhead)
-    )
-    try:
-        with torch.no_grad(), tracer:
-            model(*inputs)
-    finally:
-        hook.remove()

@@ -8,12 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from drkernel.sim import device
 from drkernel.sim.cost.operators import operator_cost, operator_work, synchronises
 from drkernel.sim.cost.products import RAW_LAUNCH_SHARE
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.roofline import L2State
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
-from tracing import TracedCall, model_module, trace
+from drkernel.verdict import Profile
+from tracing import TracedCall, trace
 
 H100, A100 = get_spec("h100"), get_spec("a100")
 
@@ -249,30 +252,42 @@ def test_tracing_gives_the_module_its_own_shapes() -> None:
     assert shapes[-1] == tuple(real.shape)
 
 
+def profile_of(model: Callable[..., torch.Tensor], *shape: int, calls: int = 1) -> Profile:
+    """Calls of a module on a device without data."""
+    with device("h100", data_free=DataFree()) as dev, torch.device("cuda"), torch.no_grad():
+        model = model.cuda() if isinstance(model, torch.nn.Module) else model
+        x = torch.empty(*shape)
+        dev.reset_counters()
+        for _ in range(calls):
+            model(x)
+        return dev.profile()
+
+
 def test_a_module_is_modelled_from_shapes_alone_and_warm_calls_are_cheaper_on_the_device() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU()).to("meta")
-    cold, profile = model_module(model, [empty(4, 2048)], H100)
-    warm, _ = model_module(model, [empty(4, 2048)], H100, warm=True)
-    assert {row.name for row in profile.rows} == {"aten.addmm", "aten.relu"}
-    assert profile.kind == "modelled" and profile.device == "sim:h100" and profile.coverage == 0
-    assert sum(row.share for row in profile.rows) == pytest.approx(1)
-    assert warm.device_seconds < cold.device_seconds  # weights are still in L2
-    assert warm.elapsed_seconds > cold.elapsed_seconds  # but nothing hides the host
+    models = (torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU()) for _ in range(2))
+    once, twice = (profile_of(model, 4, 2048, calls=calls) for calls, model in enumerate(models, 1))
+    assert {row.name for row in once.rows} == {"aten.addmm", "aten.relu"}
+    assert once.kind == "modelled" and once.device == "sim:h100" and once.coverage == 0
+    assert sum(row.share for row in once.rows) == pytest.approx(1)
+    assert twice.total_seconds < 1.9 * once.total_seconds  # weights are still in L2
 
 
 def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
-    layers = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(200)])
-    line, _ = model_module(layers, [empty(8)], H100)
-    assert line.elapsed_seconds > 200 * H100.launch_overhead > line.device_seconds
+    short, long = (profile_of(torch.relu, 8, calls=calls) for calls in (200, 400))
+    assert long.elapsed_seconds - short.elapsed_seconds == pytest.approx(200 * H100.launch_overhead)
+    assert long.elapsed_seconds > 2 * long.total_seconds
 
 
 def test_each_kernel_of_an_operator_is_launched_by_the_host() -> None:
-    composed, _ = model_module(lambda x: torch.logsumexp(x, 1), [empty(8, 8)], H100, warm=True)
-    single, _ = model_module(torch.exp, [empty(8, 8)], H100, warm=True)
+    def of_one(call: Callable[..., torch.Tensor]) -> float:
+        few, many = (profile_of(call, 8, 8, calls=calls) for calls in (100, 200))
+        return (many.elapsed_seconds - few.elapsed_seconds) / 100
+
     kernels = len(operator_work("logsumexp", [meta(8, 8)], [meta(8)], [meta(8, 8), [1]], H100))
     assert kernels > 5
-    assert single.host == pytest.approx(H100.launch_overhead)
-    assert composed.host == pytest.approx(H100.launch_overhead * (1 + RAW_LAUNCH_SHARE * (kernels - 1)))
+    assert of_one(torch.exp) == pytest.approx(H100.launch_overhead)
+    of_all = H100.launch_overhead * (1 + RAW_LAUNCH_SHARE * (kernels - 1))
+    assert of_one(lambda x: torch.logsumexp(x, 1)) == pytest.approx(of_all)
 
 
 # ---- by the rules of the library
