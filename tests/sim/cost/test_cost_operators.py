@@ -14,6 +14,7 @@ from drkernel.sim.cost.products import RAW_LAUNCH_SHARE
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.roofline import L2State
 from drkernel.sim.gpu.datafree import DataFree
+from drkernel.sim.gpu.device_journal import MODULE_SHARE
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from tracing import TracedCall, trace
@@ -276,6 +277,14 @@ def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
     short, long = (profile_of(torch.relu, 8, calls=calls) for calls in (200, 400))
     assert long.elapsed_seconds - short.elapsed_seconds == pytest.approx(200 * H100.launch_overhead)
     assert long.elapsed_seconds > 2 * long.total_seconds
+
+
+def test_calls_of_modules_take_the_host_time_and_calls_of_functions_do_not() -> None:
+    layers, launch = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(100)]), H100.launch_overhead
+    alone = profile_of(lambda x: [torch.relu(x) for _ in range(300)][0], 8).elapsed_seconds
+    called = profile_of(lambda x: [layers(x) for _ in range(3)][0], 8).elapsed_seconds
+    assert called - alone == pytest.approx(3 * (1 + 100) * MODULE_SHARE * launch)
+    assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
 def test_each_kernel_of_an_operator_is_launched_by_the_host() -> None:

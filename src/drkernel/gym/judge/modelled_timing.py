@@ -29,7 +29,7 @@ from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
 from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import Operator
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.host.attach import BelowModes, operators_on
+from drkernel.sim.host.attach import BelowModes, modules_on, operators_on
 from drkernel.sim.host.tensor import DeviceLink, DeviceTensor
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -79,7 +79,7 @@ def host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
     """Make host tensors of ``engine`` work in this thread; other threads are unaffected."""
     link = DeviceLink(BelowModes(engine))
     try:
-        with operators_on(link):
+        with operators_on(link), modules_on(link):
             yield link
     finally:
         link.close()

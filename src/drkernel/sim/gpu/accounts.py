@@ -23,6 +23,7 @@ from drkernel.sim.gpu.device_journal import (
     FLUSH,
     HOST_WORK,
     MAX_ENTRIES,
+    MODULE,
     SYNCHRONIZE,
     Copy,
     Entry,
@@ -179,6 +180,10 @@ class Accounts:
     def host_work(self) -> None:
         """Record an operator that only makes a view, or memory."""
         self._note(HOST_WORK)
+
+    def module(self) -> None:
+        """Record that the host called a module."""
+        self._note(MODULE)
 
     def operator(self, name: str, label: str, inputs: list[Held], outputs: list[Held], args: Any) -> None:
         """Record an ATen operator; ``args`` are its arguments in the order of its schema (tensors as handles)."""

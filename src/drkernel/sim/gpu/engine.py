@@ -442,6 +442,7 @@ class DeviceEngine:
             "device_seconds": lambda: self.accounts.timeline.device_seconds,
             "synchronize": self._synchronize,
             "flush": self.accounts.flush,
+            "module": self.accounts.module,
             "reset_peak": lambda: setattr(self.heap, "peak_bytes", self.heap.used_bytes),
             "contents_bytes": lambda: self.heap.contents_bytes,
             "sleep": lambda: self.accounts.timeline.sleep(int(number)),

@@ -204,6 +204,23 @@ def operators_on(link: DeviceLink) -> Iterator[None]:
 
 
 @contextmanager
+def modules_on(link: DeviceLink) -> Iterator[None]:
+    """Tell the device of every call of a module in this thread, which takes the host time. Whoever calls functions
+    instead saves it, as on a real host."""
+    here = threading.get_ident()
+
+    def called(*_: Any) -> None:
+        if not torch.compiler.is_compiling() and threading.get_ident() == here:
+            link.channel.query("module")
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(called)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
 def _in_new_threads(link: DeviceLink) -> Iterator[None]:
     """Give the threads that host code starts the device, too; not those that a device starts for its own work."""
     original = threading.Thread.start
@@ -246,7 +263,8 @@ def host_side(
     try:
         instead = compile_eagerly if compiles is None else compiles(link)
         for_threads = _in_new_threads(link) if threads else nullcontext()
-        with cuda_api_on(spec, link, instead), triton_on(SimDriver(spec, link)), operators_on(link), for_threads:
+        driver = triton_on(SimDriver(spec, link))
+        with cuda_api_on(spec, link, instead), driver, operators_on(link), modules_on(link), for_threads:
             yield link
     finally:
         link.close()
