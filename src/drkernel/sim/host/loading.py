@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import importlib.util
 import types
 import warnings
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from typing import Any
 
 import torch
@@ -114,7 +116,7 @@ def compile_eagerly(model: Any = None, **_: Any) -> Any:
 
 class CppExtension(types.ModuleType):
     """Replaces ``torch.utils.cpp_extension``: building anything raises an error that names it, without looking for
-    compilers."""
+    compilers; paths and classes of set-up scripts are PyTorch's, imported when something asks for them."""
 
     CUDA_HOME = ROCM_HOME = None
     load = load_inline = staticmethod(
@@ -123,6 +125,20 @@ class CppExtension(types.ModuleType):
             "on a GPU (--device cuda:0)"
         )
     )
+
+    @functools.cached_property
+    def real(self) -> types.ModuleType:
+        """PyTorch's own module."""
+        spec = PathFinder.find_spec(self.__name__, torch.utils.__path__)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.real, name)
 
 
 class Proton(types.ModuleType):
