@@ -16,10 +16,8 @@ import functools
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -130,15 +128,6 @@ def _compilers(spec: GPUSpec, benchmark: Callable[..., float]) -> list[tuple[Any
     ]
 
 
-@dataclass(frozen=True)
-class Generated:
-    """One graph after Inductor."""
-
-    source: str
-    constants: dict[str, Any]
-    """attributes that the code expects in its module"""
-
-
 class Twins:
     """Fake tensors on ``cuda:0`` for tensors of a simulated device, and the way back.
 
@@ -171,6 +160,10 @@ class Twins:
         """Let go of all tensors."""
         self._twins.clear()
         self._originals.clear()
+
+    def is_twin(self, value: Any) -> bool:
+        """Whether a value stands for a device tensor; a tensor that compiled code made on the host does not."""
+        return isinstance(value, torch.Tensor) and value.device == CUDA
 
     def original(self, twin: Any) -> DeviceTensor:
         """Return the device tensor that a fake one stands for. Raises :class:`KeyError` for one made by host code."""
@@ -213,7 +206,6 @@ class Compiled:
     def __init__(self, call: Callable[..., Any], twins: Twins, link: DeviceLink):
         import torch._dynamo as dynamo
 
-        self.graphs: list[Generated] = []
         self.twins, self._link = twins, link
         self._call = dynamo.optimize(self._backend, nopython=True, dynamic=False)(call)
 
@@ -223,7 +215,7 @@ class Compiled:
             with torch.no_grad():
                 result = self._call(*tree_map(self._to_twin, args), **tree_map(self._to_twin, kwargs))
             with operators_on(self._link):
-                return tree_map(lambda x: self.twins.original(x) if isinstance(x, torch.Tensor) else x, result)
+                return tree_map(lambda x: self.twins.original(x) if self.twins.is_twin(x) else x, result)
         finally:
             self.twins.forget()
 
@@ -239,12 +231,9 @@ class Compiled:
     def _inner(self, module: Any, inputs: Any, **options: Any) -> Callable[[list[Any]], Any]:
         from torch._inductor.compile_fx import compile_fx_inner
 
-        with _captured() as found:
-            compile_fx_inner(module, inputs, **options)
-        if not found:
+        call = getattr(compile_fx_inner(module, inputs, **options), "current_callable", None)
+        if call is None:
             return module.forward  # nothing to compute: arguments and constants come back
-        self.graphs.append(found[0])
-        call = load(found[0])
 
         def run(args: list[Any]) -> Any:
             given = [self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
@@ -255,36 +244,6 @@ class Compiled:
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
-
-
-def load(generated: Generated) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return the function that generated code defines; its Triton kernels are compiled as they are read."""
-    from torch._inductor.codecache import PyCodeCache
-
-    key, path = PyCodeCache.write(generated.source)
-    return PyCodeCache.load_by_key_path(key, path, attrs=generated.constants).call
-
-
-@contextmanager
-def _captured() -> Iterator[list[Generated]]:
-    """Keep the texts that Inductor writes within the block, instead of loading them."""
-    from torch._inductor.codecache import PyCodeCache
-    from torch._inductor.graph import GraphLowering
-
-    found: list[Generated] = []
-
-    def keep(self: Any, wrapper_code: Any) -> Any:
-        found.append(Generated(wrapper_code.value, {**self.constants, **self.torchbind_constants}))
-        self.cache_key, self.cache_path = PyCodeCache.write(wrapper_code.value)
-        self.cache_linemap = []
-        return SimpleNamespace(__file__=self.cache_path, call=None)  # it runs on the device, not here
-
-    original = GraphLowering._compile_to_module_lines
-    GraphLowering._compile_to_module_lines = keep  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        GraphLowering._compile_to_module_lines = original  # type: ignore[method-assign]
 
 
 # ---- attention
@@ -348,7 +307,9 @@ class Compiling:
             return functools.partial(self.compile, **options)
         if inspect.isclass(model):
             return model
-        if options.get("backend", "inductor") != "inductor":
+        if (backend := options.get("backend", "inductor")) != "inductor":
+            if callable(backend):
+                self.warn(_name_of(model), "a backend of one's own is not called")
             return model
         assert self.link is not None
         call = _OneFunction(self, self.link, model)
@@ -362,6 +323,10 @@ class Compiling:
             self.warned = True
             text = f"{name} runs eagerly on the simulated device, as may others after it: {why}"
             warnings.warn(text, stacklevel=4)
+
+
+def _name_of(model: Callable[..., Any]) -> str:
+    return getattr(model, "__name__", type(model).__name__)
 
 
 class _CompiledModule(nn.Module):
@@ -399,7 +364,7 @@ class _OneFunction:
             except Exception as error:  # compilers raise anything; the function itself raises again below
                 why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
                 self._eager = True
-        self._compiling.warn(getattr(self._original, "__name__", type(self._original).__name__), why)
+        self._compiling.warn(_name_of(self._original), why)
         return self._original(*args, **kwargs)
 
     def _obstacle(self, args: Any, kwargs: Any) -> str | None:

@@ -166,6 +166,19 @@ def test_forms_are_refused_before_an_index_is_looked_at(words: str, dev: sim.Sim
         F.multi_margin_loss(SCORES.cuda(), LABELS[:, 0].cuda())
 
 
+def test_a_compiler_of_ones_own_is_not_called_and_a_warning_says_so(dev: sim.SimDevice) -> None:
+    def compiler(module, inputs):
+        raise AssertionError("it is not called")
+
+    with pytest.warns(UserWarning, match="double runs eagerly.* a backend of one's own is not called"):
+
+        @torch.compile(backend=compiler)
+        def double(x):
+            return x * 2
+
+    assert double(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
+
+
 def test_a_view_as_another_dtype_comes_back_from_a_compiler_as_that(dev: sim.SimDevice) -> None:
     from drkernel.sim.inductor import Twins
 
