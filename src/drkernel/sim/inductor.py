@@ -178,12 +178,26 @@ class Twins:
         return tensor.as_strided(twin.shape, twin.stride(), offset)  # type: ignore[return-value]
 
 
-@contextmanager
-def twinned(owner: Any, twins: Twins) -> Iterator[None]:
-    """Within the block a module holds the twins of its device tensors: parameters, buffers and plain attributes."""
-    tables: list[dict[str, Any]] = []
+def modules_of(call: Any, above: tuple[Any, ...] = ()) -> Iterator[nn.Module]:
+    """The modules that a call reaches: itself, a method's, and what a function closes over or names as globals."""
+    owner = getattr(call, "__self__", call)
     if isinstance(owner, nn.Module):
-        tables = [table for one in owner.modules() for table in (one._parameters, one._buffers, vars(one))]  # type: ignore[misc]
+        yield from owner.modules()
+    elif inspect.isfunction(call) and call not in above:
+        reached = inspect.getclosurevars(call)
+        for value in (*reached.nonlocals.values(), *reached.globals.values()):
+            yield from modules_of(value, (*above, call))
+
+
+@contextmanager
+def twinned(call: Any, twins: Twins) -> Iterator[None]:
+    """Within the block a call's modules hold the twins of their device tensors: parameters, buffers, attributes."""
+    modules = {id(one): one for one in modules_of(call)}.values()
+    tables: list[dict[str, Any]] = [
+        table
+        for one in modules
+        for table in (one._parameters, one._buffers, vars(one))  # type: ignore[misc]
+    ]
     saved = [
         (table, name, value) for table in tables for name, value in table.items() if isinstance(value, DeviceTensor)
     ]
@@ -370,9 +384,8 @@ class _OneFunction:
     def _obstacle(self, args: Any, kwargs: Any) -> str | None:
         """Why this call cannot be compiled."""
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        owner = getattr(self._original, "__self__", self._original)
-        if isinstance(owner, nn.Module):
-            leaves += [*owner.parameters(), *owner.buffers()]
+        for one in modules_of(self._original):
+            leaves += [*one.parameters(recurse=False), *one.buffers(recurse=False)]
         if any(not isinstance(leaf, DeviceTensor) for leaf in leaves):
             return "it has tensors on the host"
         if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves):
@@ -385,8 +398,7 @@ class _OneFunction:
             with believing(driver.spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()):
                 if self._compiled is None:
                     self._compiled = Compiled(self._original, Twins(), self._link)
-                owner = getattr(self._original, "__self__", self._original)
-                with twinned(owner, self._compiled.twins):
+                with twinned(self._original, self._compiled.twins):
                     return self._compiled(*args, **kwargs)
 
 
