@@ -141,10 +141,12 @@ class Twins:
         self._twins: dict[int, Any] = {}  # by the original's handle
         self._originals: dict[int, tuple[Any, DeviceTensor]] = {}  # by the twin's storage; the twin keeps it alive
 
-    def of(self, tensor: DeviceTensor) -> Any:
-        """Return the twin of a device tensor, always the same; a parameter's is a parameter."""
+    def of(self, tensor: Any) -> Any:
+        """Return the twin of a device tensor, always the same; a parameter's is a parameter. Others come back."""
         from torch._subclasses.fake_tensor import FakeTensor
 
+        if not isinstance(tensor, DeviceTensor):
+            return tensor
         known = self._twins.get(tensor._handle)
         if known is None:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
@@ -161,12 +163,13 @@ class Twins:
         self._twins.clear()
         self._originals.clear()
 
-    def is_twin(self, value: Any) -> bool:
-        """Whether a value stands for a device tensor; a tensor that compiled code made on the host does not."""
-        return isinstance(value, torch.Tensor) and value.device == CUDA
+    def original(self, twin: Any) -> Any:
+        """Return the device tensor that a fake one stands for; what is none, as a tensor made on the host, comes back.
 
-    def original(self, twin: Any) -> DeviceTensor:
-        """Return the device tensor that a fake one stands for. Raises :class:`KeyError` for one made by host code."""
+        Raises :class:`KeyError` for a fake one that host code made on the device.
+        """
+        if not isinstance(twin, torch.Tensor) or twin.device != CUDA:
+            return twin
         first, tensor = self._originals[twin.untyped_storage()._cdata]
         forms = [(one.shape, one.stride(), one.storage_offset(), one.dtype) for one in (twin, first)]
         if forms[0] == forms[1]:
@@ -175,29 +178,27 @@ class Twins:
             count = twin.untyped_storage().nbytes() // tensor.itemsize
             tensor = tensor.as_strided((count,), (1,)).view(twin.dtype)  # type: ignore[assignment]
         offset = int(tensor.storage_offset() + twin.storage_offset())
-        return tensor.as_strided(twin.shape, twin.stride(), offset)  # type: ignore[return-value]
+        return tensor.as_strided(twin.shape, twin.stride(), offset)
 
 
-def modules_of(call: Any, above: tuple[Any, ...] = ()) -> Iterator[nn.Module]:
-    """The modules that a call reaches: itself, a method's, and what a function closes over or names as globals."""
-    owner = getattr(call, "__self__", call)
+def modules_of(call: Any, seen: set[Any] | None = None) -> Iterator[nn.Module]:
+    """The modules that a call reaches: itself, a method's, and what a function and those of its file that it uses
+    close over or name as globals."""
+    owner, seen = getattr(call, "__self__", call), set() if seen is None else seen
     if isinstance(owner, nn.Module):
         yield from owner.modules()
-    elif inspect.isfunction(call) and call not in above:
+    elif inspect.isfunction(call) and call not in seen:
+        seen.add(call)
         reached = inspect.getclosurevars(call)
         for value in (*reached.nonlocals.values(), *reached.globals.values()):
-            yield from modules_of(value, (*above, call))
+            if getattr(value, "__globals__", call.__globals__) is call.__globals__:
+                yield from modules_of(value, seen)
 
 
 @contextmanager
 def twinned(call: Any, twins: Twins) -> Iterator[None]:
     """Within the block a call's modules hold the twins of their device tensors: parameters, buffers, attributes."""
-    modules = {id(one): one for one in modules_of(call)}.values()
-    tables: list[dict[str, Any]] = [
-        table
-        for one in modules
-        for table in (one._parameters, one._buffers, vars(one))  # type: ignore[misc]
-    ]
+    tables: Any = [table for one in modules_of(call) for table in (one._parameters, one._buffers, vars(one))]
     saved = [
         (table, name, value) for table in tables for name, value in table.items() if isinstance(value, DeviceTensor)
     ]
@@ -217,24 +218,21 @@ class Compiled:
     because code between graphs would not reach the device.
     """
 
-    def __init__(self, call: Callable[..., Any], twins: Twins, link: DeviceLink):
+    def __init__(self, call: Callable[..., Any], link: DeviceLink):
         import torch._dynamo as dynamo
 
-        self.twins, self._link = twins, link
+        self.twins, self._original, self._link = Twins(), call, link
         self._call = dynamo.optimize(self._backend, nopython=True, dynamic=False)(call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; results are device tensors."""
         try:
-            with torch.no_grad():
-                result = self._call(*tree_map(self._to_twin, args), **tree_map(self._to_twin, kwargs))
+            with torch.no_grad(), twinned(self._original, self.twins):
+                result = self._call(*tree_map(self.twins.of, args), **tree_map(self.twins.of, kwargs))
             with operators_on(self._link):
-                return tree_map(lambda x: self.twins.original(x) if self.twins.is_twin(x) else x, result)
+                return tree_map(self.twins.original, result)
         finally:
             self.twins.forget()
-
-    def _to_twin(self, leaf: Any) -> Any:
-        return self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _backend(self, module: Any, inputs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx
@@ -243,21 +241,18 @@ class Compiled:
         return compile_fx(module, inputs, inner_compile=self._inner)  # type: ignore[arg-type]
 
     def _inner(self, module: Any, inputs: Any, **options: Any) -> Callable[[list[Any]], Any]:
+        from torch._functorch.aot_autograd import make_boxed_func
         from torch._inductor.compile_fx import compile_fx_inner
 
         call = getattr(compile_fx_inner(module, inputs, **options), "current_callable", None)
         if call is None:
             return module.forward  # nothing to compute: arguments and constants come back
 
-        def run(args: list[Any]) -> Any:
-            given = [self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
-            args.clear()
+        def run(*args: Any) -> list[Any]:
             with operators_on(self._link):
-                results = call(given)
-            return [self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf for leaf in results]
+                return [self.twins.of(leaf) for leaf in call([self.twins.original(leaf) for leaf in args])]
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return make_boxed_func(run)
 
 
 # ---- attention
@@ -305,42 +300,32 @@ def _replace(module: GraphModule, node: Node, given: dict[str, Any]) -> None:
 class Compiling:
     """``torch.compile`` for one device."""
 
-    def __init__(self, spec: GPUSpec):
-        self.spec = spec
-        self.link: DeviceLink | None = None
+    def __init__(self, spec: GPUSpec, link: DeviceLink):
+        self.spec, self.link = spec, link
         self.warned = False
 
-    def on(self, link: DeviceLink) -> Callable[..., Any]:
-        """Return what takes the place of ``torch.compile``."""
-        self.link = link
-        return self.compile
-
-    def compile(self, model: Any = None, **options: Any) -> Any:
+    def __call__(self, model: Any = None, **options: Any) -> Any:
         """Compile a function or a module when it is first called; a class is handed back as it is."""
         if model is None:
-            return functools.partial(self.compile, **options)
+            return functools.partial(self, **options)
         if inspect.isclass(model):
             return model
         if (backend := options.get("backend", "inductor")) != "inductor":
             if callable(backend):
-                self.warn(_name_of(model), "a backend of one's own is not called")
+                self.warn(model, "a backend of one's own is not called")
             return model
-        assert self.link is not None
-        call = _OneFunction(self, self.link, model)
+        call = _OneFunction(self, model)
         if isinstance(model, nn.Module):
             return _CompiledModule(model, call)
         return functools.wraps(model)(lambda *args, **kwargs: call(*args, **kwargs))
 
-    def warn(self, name: str, why: str) -> None:
+    def warn(self, model: Any, why: str) -> None:
         """Say once for each device that something runs eagerly."""
         if not self.warned:
             self.warned = True
+            name = getattr(model, "__name__", type(model).__name__)
             text = f"{name} runs eagerly on the simulated device, as may others after it: {why}"
             warnings.warn(text, stacklevel=4)
-
-
-def _name_of(model: Callable[..., Any]) -> str:
-    return getattr(model, "__name__", type(model).__name__)
 
 
 class _CompiledModule(nn.Module):
@@ -363,8 +348,8 @@ class _CompiledModule(nn.Module):
 class _OneFunction:
     """One function or module, compiled at its first call; from its first failure on it runs as it is."""
 
-    def __init__(self, compiling: Compiling, link: DeviceLink, original: Callable[..., Any]):
-        self._compiling, self._link, self._original = compiling, link, original
+    def __init__(self, compiling: Compiling, original: Callable[..., Any]):
+        self._compiling, self._link, self._original = compiling, compiling.link, original
         self._compiled: Any = None
         self._eager = False
 
@@ -378,7 +363,7 @@ class _OneFunction:
             except Exception as error:  # compilers raise anything; the function itself raises again below
                 why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
                 self._eager = True
-        self._compiling.warn(_name_of(self._original), why)
+        self._compiling.warn(self._original, why)
         return self._original(*args, **kwargs)
 
     def _obstacle(self, args: Any, kwargs: Any) -> str | None:
@@ -397,9 +382,8 @@ class _OneFunction:
             driver = SimDriver(self._compiling.spec, self._link)
             with believing(driver.spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()):
                 if self._compiled is None:
-                    self._compiled = Compiled(self._original, Twins(), self._link)
-                with twinned(self._original, self._compiled.twins):
-                    return self._compiled(*args, **kwargs)
+                    self._compiled = Compiled(self._original, self._link)
+                return self._compiled(*args, **kwargs)
 
 
 @contextmanager
@@ -437,14 +421,11 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     with operators_on(link), torch.device("cuda"), torch.no_grad():
         model, inputs = build()
     with believing(spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()), triton_on(driver):
-        twins = Twins()
-        compiled = Compiled(model, twins, link)
-        with twinned(model, twins):
-            compiled(*inputs)
+        compiled = Compiled(model, link)
+        compiled(*inputs)
         engine.reset_counters()
         engine.accounts.timeline.add_host(spec.compiled_call_overhead)
-        with twinned(model, twins):
-            compiled(*inputs)
+        compiled(*inputs)
     profile = engine.profile()
     rows = tuple(
         row.model_copy(update={"owner": "library" if row.owner == "custom" else row.owner}) for row in profile.rows

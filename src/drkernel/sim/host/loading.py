@@ -10,6 +10,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from drkernel.sim.host.modes import LEGACY_TYPES, default_is_cuda, is_cuda
 from drkernel.sim.host.tensor import DeviceTensor, loading, restore
@@ -139,6 +140,26 @@ class CppExtension(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.real, name)
+
+
+class CublasLt(Partial):
+    """Replaces Triton's ``nvidia.cublas.CublasLt`` and ``amd.hipblas.HipblasLt``: each product is one operator of
+    PyTorch's. ``a`` has shape (M, K), ``b`` (N, K); fp32 is multiplied as PyTorch is set to, e4m3 summed in fp32."""
+
+    def __init__(self, workspace: Tensor):
+        """``workspace`` is taken, and not needed."""
+
+    def matmul(self, a: Tensor, b: Tensor, c: Tensor) -> None:
+        """Write ``a @ b.T`` to ``c``, of shape (M, N)."""
+        if a.dtype == torch.float8_e4m3fn:
+            one = torch.ones((), device=a.device)
+            torch._scaled_mm(a, b.t(), one, one, out_dtype=c.dtype, out=c)
+        else:
+            torch.mm(a, b.t(), out=c)
+
+    def gemm(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor, alpha: float, beta: float) -> None:
+        """Write ``alpha * a @ b.T + beta * c`` to ``d``, of shape (M, N)."""
+        torch.addmm(c, a, b.t(), beta=beta, alpha=alpha, out=d)
 
 
 class Proton(types.ModuleType):
