@@ -33,6 +33,7 @@ from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.cuda_api import compiler_interface, device_facts, replaced_attributes, used_by_generated_code
 from drkernel.sim.host.library_calls import FUSED_ATTENTION, fits_fused_attention
 from drkernel.sim.host.tensor import CUDA, DeviceLink, DeviceTensor, guard_nothing
+from drkernel.sim.host.triton_frontend import warm
 from drkernel.sim.host.triton_kernel import SimDriver, triton_on
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
@@ -52,8 +53,6 @@ def believing(spec: GPUSpec, benchmark: Callable[..., float]) -> Iterator[None]:
     ``benchmark(call)`` gives the milliseconds of a call, for what Inductor decides by measuring.
     """
     import torch._inductor.config as config
-
-    from drkernel.sim.host.triton_frontend import warm
 
     warm()
     guard_nothing()
@@ -165,9 +164,7 @@ class Twins:
 
     def original(self, twin: Any) -> Any:
         """Return the device tensor that a fake one stands for; what is none, as a tensor made on the host, comes back.
-
-        Raises :class:`KeyError` for a fake one that host code made on the device.
-        """
+        Raises :class:`KeyError` for a fake one that host code made on the device."""
         if not isinstance(twin, torch.Tensor) or twin.device != CUDA:
             return twin
         first, tensor = self._originals[twin.untyped_storage()._cdata]
@@ -190,7 +187,7 @@ def modules_of(call: Any, seen: set[Any] | None = None) -> Iterator[nn.Module]:
     elif inspect.isfunction(call) and call not in seen:
         seen.add(call)
         reached = inspect.getclosurevars(call)
-        for value in (*reached.nonlocals.values(), *reached.globals.values()):
+        for value in map(inspect.unwrap, (*reached.nonlocals.values(), *reached.globals.values())):
             if getattr(value, "__globals__", call.__globals__) is call.__globals__:
                 yield from modules_of(value, seen)
 
@@ -317,15 +314,16 @@ class Compiling:
         call = _OneFunction(self, model)
         if isinstance(model, nn.Module):
             return _CompiledModule(model, call)
-        return functools.wraps(model)(lambda *args, **kwargs: call(*args, **kwargs))
+        made: Any = functools.wraps(model)(lambda *args, **kwargs: call(*args, **kwargs))
+        made._torchdynamo_inline = model  # what Dynamo traces where another compiled function calls this one
+        return made
 
     def warn(self, model: Any, why: str) -> None:
         """Say once for each device that something runs eagerly."""
         if not self.warned:
             self.warned = True
             name = getattr(model, "__name__", type(model).__name__)
-            text = f"{name} runs eagerly on the simulated device, as may others after it: {why}"
-            warnings.warn(text, stacklevel=4)
+            warnings.warn(f"{name} runs eagerly on the simulated device, as may others after it: {why}", stacklevel=4)
 
 
 class _CompiledModule(nn.Module):

@@ -39,6 +39,7 @@ with torch.no_grad():
     torch.testing.assert_close(torch.compile(conv)(images), conv(images))
 
 norm, other = torch.nn.BatchNorm1d(64).cuda(), torch.nn.BatchNorm1d(64).cuda()
+@torch.compile
 def below(a):
     return norm(a) - 1
 @torch.compile
