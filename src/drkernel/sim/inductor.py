@@ -354,13 +354,12 @@ class _OneFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._eager:
             return self._original(*args, **kwargs)
-        why = self._obstacle(args, kwargs)
-        if why is None:
-            try:
+        try:
+            if (why := self._obstacle(args, kwargs)) is None:
                 return self._run(args, kwargs)
-            except Exception as error:  # compilers raise anything; the function itself raises again below
-                why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-                self._eager = True
+        except Exception as error:  # compilers raise anything; the function itself raises again below
+            why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+            self._eager = True
         self._compiling.warn(self._original, why)
         return self._original(*args, **kwargs)
 

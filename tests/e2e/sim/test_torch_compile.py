@@ -72,6 +72,15 @@ with warnings.catch_warnings(record=True) as said:
     (y + z).sum().backward()
 assert x.grad.tolist() == [7.0] * 4
 assert len(said) == 1 and "runs eagerly" in str(said[0].message) and "gradients" in str(said[0].message), said
+def before_it_is_whole():
+    @torch.compile
+    def early(v):
+        return late(v) if v.dim() > 3 else v + 1
+    result = early(torch.ones(2, device="cuda"))
+    def late(v):
+        return v
+    return result
+assert before_it_is_whole().tolist() == [2.0, 2.0]
 with torch.accelerator.device_index(0), torch.accelerator.device_index(None):
     torch.ones(1, device="cuda")
 """
