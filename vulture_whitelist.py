@@ -54,8 +54,10 @@ _.candidate_sha256, _.binds, _.listings
 _.uid_claim, _.deleter
 # what only tests can see of another process
 _.wait_until_gone, _.pids
-# read by TorchInductor
-_._boxed_call, _.cache_key, _.cache_linemap
+# read by TorchDynamo
+_._torchdynamo_inline
+# called by scripts, as Triton has it: an argument and a method of CublasLt
+workspace, _.gemm
 # read by the script of the live page (serve/static/watch.js)
 _.timing_kind
 # asked by torch of a dispatch mode

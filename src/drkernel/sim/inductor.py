@@ -16,10 +16,8 @@ import functools
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,6 +33,7 @@ from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.cuda_api import compiler_interface, device_facts, replaced_attributes, used_by_generated_code
 from drkernel.sim.host.library_calls import FUSED_ATTENTION, fits_fused_attention
 from drkernel.sim.host.tensor import CUDA, DeviceLink, DeviceTensor, guard_nothing
+from drkernel.sim.host.triton_frontend import warm
 from drkernel.sim.host.triton_kernel import SimDriver, triton_on
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
@@ -54,8 +53,6 @@ def believing(spec: GPUSpec, benchmark: Callable[..., float]) -> Iterator[None]:
     ``benchmark(call)`` gives the milliseconds of a call, for what Inductor decides by measuring.
     """
     import torch._inductor.config as config
-
-    from drkernel.sim.host.triton_frontend import warm
 
     warm()
     guard_nothing()
@@ -130,15 +127,6 @@ def _compilers(spec: GPUSpec, benchmark: Callable[..., float]) -> list[tuple[Any
     ]
 
 
-@dataclass(frozen=True)
-class Generated:
-    """One graph after Inductor."""
-
-    source: str
-    constants: dict[str, Any]
-    """attributes that the code expects in its module"""
-
-
 class Twins:
     """Fake tensors on ``cuda:0`` for tensors of a simulated device, and the way back.
 
@@ -152,10 +140,12 @@ class Twins:
         self._twins: dict[int, Any] = {}  # by the original's handle
         self._originals: dict[int, tuple[Any, DeviceTensor]] = {}  # by the twin's storage; the twin keeps it alive
 
-    def of(self, tensor: DeviceTensor) -> Any:
-        """Return the twin of a device tensor, always the same; a parameter's is a parameter."""
+    def of(self, tensor: Any) -> Any:
+        """Return the twin of a device tensor, always the same; a parameter's is a parameter. Others come back."""
         from torch._subclasses.fake_tensor import FakeTensor
 
+        if not isinstance(tensor, DeviceTensor):
+            return tensor
         known = self._twins.get(tensor._handle)
         if known is None:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
@@ -172,8 +162,11 @@ class Twins:
         self._twins.clear()
         self._originals.clear()
 
-    def original(self, twin: Any) -> DeviceTensor:
-        """Return the device tensor that a fake one stands for. Raises :class:`KeyError` for one made by host code."""
+    def original(self, twin: Any) -> Any:
+        """Return the device tensor that a fake one stands for; what is none, as a tensor made on the host, comes back.
+        Raises :class:`KeyError` for a fake one that host code made on the device."""
+        if not isinstance(twin, torch.Tensor) or twin.device != CUDA:
+            return twin
         first, tensor = self._originals[twin.untyped_storage()._cdata]
         forms = [(one.shape, one.stride(), one.storage_offset(), one.dtype) for one in (twin, first)]
         if forms[0] == forms[1]:
@@ -182,15 +175,27 @@ class Twins:
             count = twin.untyped_storage().nbytes() // tensor.itemsize
             tensor = tensor.as_strided((count,), (1,)).view(twin.dtype)  # type: ignore[assignment]
         offset = int(tensor.storage_offset() + twin.storage_offset())
-        return tensor.as_strided(twin.shape, twin.stride(), offset)  # type: ignore[return-value]
+        return tensor.as_strided(twin.shape, twin.stride(), offset)
+
+
+def modules_of(call: Any, seen: set[Any] | None = None) -> Iterator[nn.Module]:
+    """The modules that a call reaches: itself, a method's, and what a function and those of its file that it uses
+    close over or name as globals."""
+    owner, seen = getattr(call, "__self__", call), set() if seen is None else seen
+    if isinstance(owner, nn.Module):
+        yield from owner.modules()
+    elif inspect.isfunction(call) and call not in seen:
+        seen.add(call)
+        reached = inspect.getclosurevars(call)
+        for value in map(inspect.unwrap, (*reached.nonlocals.values(), *reached.globals.values())):
+            if getattr(value, "__globals__", call.__globals__) is call.__globals__:
+                yield from modules_of(value, seen)
 
 
 @contextmanager
-def twinned(owner: Any, twins: Twins) -> Iterator[None]:
-    """Within the block a module holds the twins of its device tensors: parameters, buffers and plain attributes."""
-    tables: list[dict[str, Any]] = []
-    if isinstance(owner, nn.Module):
-        tables = [table for one in owner.modules() for table in (one._parameters, one._buffers, vars(one))]  # type: ignore[misc]
+def twinned(call: Any, twins: Twins) -> Iterator[None]:
+    """Within the block a call's modules hold the twins of their device tensors: parameters, buffers, attributes."""
+    tables: Any = [table for one in modules_of(call) for table in (one._parameters, one._buffers, vars(one))]
     saved = [
         (table, name, value) for table in tables for name, value in table.items() if isinstance(value, DeviceTensor)
     ]
@@ -210,25 +215,21 @@ class Compiled:
     because code between graphs would not reach the device.
     """
 
-    def __init__(self, call: Callable[..., Any], twins: Twins, link: DeviceLink):
+    def __init__(self, call: Callable[..., Any], link: DeviceLink):
         import torch._dynamo as dynamo
 
-        self.graphs: list[Generated] = []
-        self.twins, self._link = twins, link
+        self.twins, self._original, self._link = Twins(), call, link
         self._call = dynamo.optimize(self._backend, nopython=True, dynamic=False)(call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; results are device tensors."""
         try:
-            with torch.no_grad():
-                result = self._call(*tree_map(self._to_twin, args), **tree_map(self._to_twin, kwargs))
+            with torch.no_grad(), twinned(self._original, self.twins):
+                result = self._call(*tree_map(self.twins.of, args), **tree_map(self.twins.of, kwargs))
             with operators_on(self._link):
-                return tree_map(lambda x: self.twins.original(x) if isinstance(x, torch.Tensor) else x, result)
+                return tree_map(self.twins.original, result)
         finally:
             self.twins.forget()
-
-    def _to_twin(self, leaf: Any) -> Any:
-        return self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
     def _backend(self, module: Any, inputs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx
@@ -237,54 +238,18 @@ class Compiled:
         return compile_fx(module, inputs, inner_compile=self._inner)  # type: ignore[arg-type]
 
     def _inner(self, module: Any, inputs: Any, **options: Any) -> Callable[[list[Any]], Any]:
+        from torch._functorch.aot_autograd import make_boxed_func
         from torch._inductor.compile_fx import compile_fx_inner
 
-        with _captured() as found:
-            compile_fx_inner(module, inputs, **options)
-        if not found:
+        call = getattr(compile_fx_inner(module, inputs, **options), "current_callable", None)
+        if call is None:
             return module.forward  # nothing to compute: arguments and constants come back
-        self.graphs.append(found[0])
-        call = load(found[0])
 
-        def run(args: list[Any]) -> Any:
-            given = [self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
-            args.clear()
+        def run(*args: Any) -> list[Any]:
             with operators_on(self._link):
-                results = call(given)
-            return [self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf for leaf in results]
+                return [self.twins.of(leaf) for leaf in call([self.twins.original(leaf) for leaf in args])]
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-
-
-def load(generated: Generated) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return the function that generated code defines; its Triton kernels are compiled as they are read."""
-    from torch._inductor.codecache import PyCodeCache
-
-    key, path = PyCodeCache.write(generated.source)
-    return PyCodeCache.load_by_key_path(key, path, attrs=generated.constants).call
-
-
-@contextmanager
-def _captured() -> Iterator[list[Generated]]:
-    """Keep the texts that Inductor writes within the block, instead of loading them."""
-    from torch._inductor.codecache import PyCodeCache
-    from torch._inductor.graph import GraphLowering
-
-    found: list[Generated] = []
-
-    def keep(self: Any, wrapper_code: Any) -> Any:
-        found.append(Generated(wrapper_code.value, {**self.constants, **self.torchbind_constants}))
-        self.cache_key, self.cache_path = PyCodeCache.write(wrapper_code.value)
-        self.cache_linemap = []
-        return SimpleNamespace(__file__=self.cache_path, call=None)  # it runs on the device, not here
-
-    original = GraphLowering._compile_to_module_lines
-    GraphLowering._compile_to_module_lines = keep  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        GraphLowering._compile_to_module_lines = original  # type: ignore[method-assign]
+        return make_boxed_func(run)
 
 
 # ---- attention
@@ -332,36 +297,33 @@ def _replace(module: GraphModule, node: Node, given: dict[str, Any]) -> None:
 class Compiling:
     """``torch.compile`` for one device."""
 
-    def __init__(self, spec: GPUSpec):
-        self.spec = spec
-        self.link: DeviceLink | None = None
+    def __init__(self, spec: GPUSpec, link: DeviceLink):
+        self.spec, self.link = spec, link
         self.warned = False
 
-    def on(self, link: DeviceLink) -> Callable[..., Any]:
-        """Return what takes the place of ``torch.compile``."""
-        self.link = link
-        return self.compile
-
-    def compile(self, model: Any = None, **options: Any) -> Any:
+    def __call__(self, model: Any = None, **options: Any) -> Any:
         """Compile a function or a module when it is first called; a class is handed back as it is."""
         if model is None:
-            return functools.partial(self.compile, **options)
+            return functools.partial(self, **options)
         if inspect.isclass(model):
             return model
-        if options.get("backend", "inductor") != "inductor":
+        if (backend := options.get("backend", "inductor")) != "inductor":
+            if callable(backend):
+                self.warn(model, "a backend of one's own is not called")
             return model
-        assert self.link is not None
-        call = _OneFunction(self, self.link, model)
+        call = _OneFunction(self, model)
         if isinstance(model, nn.Module):
             return _CompiledModule(model, call)
-        return functools.wraps(model)(lambda *args, **kwargs: call(*args, **kwargs))
+        made: Any = functools.wraps(model)(lambda *args, **kwargs: call(*args, **kwargs))
+        made._torchdynamo_inline = model  # what Dynamo traces where another compiled function calls this one
+        return made
 
-    def warn(self, name: str, why: str) -> None:
+    def warn(self, model: Any, why: str) -> None:
         """Say once for each device that something runs eagerly."""
         if not self.warned:
             self.warned = True
-            text = f"{name} runs eagerly on the simulated device, as may others after it: {why}"
-            warnings.warn(text, stacklevel=4)
+            name = getattr(model, "__name__", type(model).__name__)
+            warnings.warn(f"{name} runs eagerly on the simulated device, as may others after it: {why}", stacklevel=4)
 
 
 class _CompiledModule(nn.Module):
@@ -384,30 +346,28 @@ class _CompiledModule(nn.Module):
 class _OneFunction:
     """One function or module, compiled at its first call; from its first failure on it runs as it is."""
 
-    def __init__(self, compiling: Compiling, link: DeviceLink, original: Callable[..., Any]):
-        self._compiling, self._link, self._original = compiling, link, original
+    def __init__(self, compiling: Compiling, original: Callable[..., Any]):
+        self._compiling, self._link, self._original = compiling, compiling.link, original
         self._compiled: Any = None
         self._eager = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._eager:
             return self._original(*args, **kwargs)
-        why = self._obstacle(args, kwargs)
-        if why is None:
-            try:
+        try:
+            if (why := self._obstacle(args, kwargs)) is None:
                 return self._run(args, kwargs)
-            except Exception as error:  # compilers raise anything; the function itself raises again below
-                why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-                self._eager = True
-        self._compiling.warn(getattr(self._original, "__name__", type(self._original).__name__), why)
+        except Exception as error:  # compilers raise anything; the function itself raises again below
+            why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+            self._eager = True
+        self._compiling.warn(self._original, why)
         return self._original(*args, **kwargs)
 
     def _obstacle(self, args: Any, kwargs: Any) -> str | None:
         """Why this call cannot be compiled."""
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        owner = getattr(self._original, "__self__", self._original)
-        if isinstance(owner, nn.Module):
-            leaves += [*owner.parameters(), *owner.buffers()]
+        for one in modules_of(self._original):
+            leaves += [*one.parameters(recurse=False), *one.buffers(recurse=False)]
         if any(not isinstance(leaf, DeviceTensor) for leaf in leaves):
             return "it has tensors on the host"
         if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves):
@@ -419,10 +379,8 @@ class _OneFunction:
             driver = SimDriver(self._compiling.spec, self._link)
             with believing(driver.spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()):
                 if self._compiled is None:
-                    self._compiled = Compiled(self._original, Twins(), self._link)
-                owner = getattr(self._original, "__self__", self._original)
-                with twinned(owner, self._compiled.twins):
-                    return self._compiled(*args, **kwargs)
+                    self._compiled = Compiled(self._original, self._link)
+                return self._compiled(*args, **kwargs)
 
 
 @contextmanager
@@ -460,14 +418,11 @@ def compiled_profile(build: Build, spec: GPUSpec, *, conv_tf32: bool = False) ->
     with operators_on(link), torch.device("cuda"), torch.no_grad():
         model, inputs = build()
     with believing(spec, driver.get_benchmarker()), replaced_attributes(used_by_generated_code()), triton_on(driver):
-        twins = Twins()
-        compiled = Compiled(model, twins, link)
-        with twinned(model, twins):
-            compiled(*inputs)
+        compiled = Compiled(model, link)
+        compiled(*inputs)
         engine.reset_counters()
         engine.accounts.timeline.add_host(spec.compiled_call_overhead)
-        with twinned(model, twins):
-            compiled(*inputs)
+        compiled(*inputs)
     profile = engine.profile()
     rows = tuple(
         row.model_copy(update={"owner": "library" if row.owner == "custom" else row.owner}) for row in profile.rows

@@ -133,7 +133,8 @@ def device(
 @contextmanager
 def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
     channel = BelowModes(engine)
-    with host_side(engine.spec, channel, Compiling(engine.spec).on, threads=True) as link, graphs_on(channel):
+    compiling = partial(Compiling, engine.spec)
+    with host_side(engine.spec, channel, compiling, threads=True) as link, graphs_on(channel):
         link.trials = engine.work.running_for
         link.text_of_stage = partial(text_for_target, engine.spec)
         yield SimDevice(engine.spec, engine, link)

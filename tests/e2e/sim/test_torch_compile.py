@@ -6,7 +6,9 @@ import pytest
 from test_cli_sim import drkernel_sim, script
 
 COMPILED = """
-import torch
+import torch, warnings
+
+warnings.filterwarnings("error", message=".*runs eagerly")
 
 class Layer(torch.nn.Module):
     def __init__(self):
@@ -35,6 +37,22 @@ conv = torch.nn.Conv2d(4, 4, 3, padding=1).cuda()
 images = torch.randn(2, 4, 6, 6, device="cuda")
 with torch.no_grad():
     torch.testing.assert_close(torch.compile(conv)(images), conv(images))
+
+norm, other = torch.nn.BatchNorm1d(64).cuda(), torch.nn.BatchNorm1d(64).cuda()
+@torch.compile
+def below(a):
+    return norm(a) - 1
+@torch.compile
+def writes(a, b):
+    a.sub_(b)
+    return below(a), torch.add(4, 3.5)
+before = x.clone()
+with torch.no_grad():
+    rows, made = writes(x, x * 0.5)
+    torch.testing.assert_close(x, before / 2)
+    torch.testing.assert_close(rows, other(x) - 1)
+torch.testing.assert_close(norm.running_var, other.running_var)
+assert norm.num_batches_tracked.item() == 1 and made.device.type == "cpu" and made.item() == 7.5
 """
 EAGER = """
 import torch, warnings
@@ -54,6 +72,15 @@ with warnings.catch_warnings(record=True) as said:
     (y + z).sum().backward()
 assert x.grad.tolist() == [7.0] * 4
 assert len(said) == 1 and "runs eagerly" in str(said[0].message) and "gradients" in str(said[0].message), said
+def before_it_is_whole():
+    @torch.compile
+    def early(v):
+        return late(v) if v.dim() > 3 else v + 1
+    result = early(torch.ones(2, device="cuda"))
+    def late(v):
+        return v
+    return result
+assert before_it_is_whole().tolist() == [2.0, 2.0]
 with torch.accelerator.device_index(0), torch.accelerator.device_index(None):
     torch.ones(1, device="cuda")
 """
@@ -67,6 +94,7 @@ def test_a_compiled_module_runs_inductors_kernels_and_gives_the_same_values(tmp_
     names = {row["kernel"] for row in report["launches"]}
     assert any("softmax" in name and "layer_norm" in name for name in names)
     assert any("relu_sum" in name for name in names)
+    assert any("batch_norm" in name for name in names)
 
 
 def test_a_class_is_handed_back_and_what_records_gradients_runs_eagerly_with_one_warning(tmp_path):

@@ -205,8 +205,9 @@ def test_inference_mode_may_view_what_was_made_outside() -> None:
 def test_extensions_fail_by_name_and_the_module_comes_back() -> None:
     before = sys.modules.get("torch.utils.cpp_extension")
     with sim.device("h200"):
-        from torch.utils.cpp_extension import load_inline
+        from torch.utils.cpp_extension import BuildExtension, include_paths, load_inline
 
+        assert BuildExtension.with_options(use_ninja=False) and all("include" in path for path in include_paths())
         with pytest.raises(UnsupportedOp, match="CUDA extensions are not offered"):
             load_inline(name="m", cpp_sources="", functions=[])
     assert sys.modules.get("torch.utils.cpp_extension") is before

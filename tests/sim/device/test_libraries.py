@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel import sim
+from drkernel.sim.wire.commands import UnsupportedOp
 
 
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
@@ -164,6 +165,37 @@ def test_forms_are_refused_before_an_index_is_looked_at(words: str, dev: sim.Sim
     assert torch.ones(3, device="cuda").sum().item() == 3
     with pytest.raises(RuntimeError, match="device-side assert"):
         F.multi_margin_loss(SCORES.cuda(), LABELS[:, 0].cuda())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn])
+def test_tritons_own_cublas_multiplies_by_a_transposed_matrix(dtype: torch.dtype, dev: sim.SimDevice) -> None:
+    from triton._C.libtriton import nvidia
+
+    made = torch.float16 if dtype == torch.float8_e4m3fn else dtype
+    a, b = torch.randn(64, 32, device="cuda").to(dtype), torch.randn(48, 32, device="cuda").to(dtype)
+    c = torch.empty(64, 48, device="cuda", dtype=made)
+    blas = nvidia.cublas.CublasLt(torch.empty(1024, device="cuda", dtype=torch.uint8))
+    blas.matmul(a, b, c)
+    product = a.cpu().double() @ b.cpu().double().T
+    torch.testing.assert_close(c.cpu().double(), product, rtol=1e-2, atol=1e-2)
+    if dtype == made:
+        blas.gemm(a, b, c, c, 0.5, 2.0)
+        torch.testing.assert_close(c.cpu().double(), 2.5 * product, rtol=2e-2, atol=2e-2)
+    with pytest.raises(UnsupportedOp, match="block_scaled_matmul_mxfp8"):
+        blas.block_scaled_matmul_mxfp8(a, b, c, a, b)
+
+
+def test_a_compiler_of_ones_own_is_not_called_and_a_warning_says_so(dev: sim.SimDevice) -> None:
+    def compiler(module, inputs):
+        raise AssertionError("it is not called")
+
+    with pytest.warns(UserWarning, match="double runs eagerly.* a backend of one's own is not called"):
+
+        @torch.compile(backend=compiler)
+        def double(x):
+            return x * 2
+
+    assert double(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
 
 
 def test_a_view_as_another_dtype_comes_back_from_a_compiler_as_that(dev: sim.SimDevice) -> None:

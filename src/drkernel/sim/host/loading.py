@@ -2,12 +2,15 @@
 
 import contextlib
 import functools
+import importlib.util
 import types
 import warnings
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from drkernel.sim.host.modes import LEGACY_TYPES, default_is_cuda, is_cuda
 from drkernel.sim.host.tensor import DeviceTensor, loading, restore
@@ -114,7 +117,7 @@ def compile_eagerly(model: Any = None, **_: Any) -> Any:
 
 class CppExtension(types.ModuleType):
     """Replaces ``torch.utils.cpp_extension``: building anything raises an error that names it, without looking for
-    compilers."""
+    compilers; paths and classes of set-up scripts are PyTorch's, imported when something asks for them."""
 
     CUDA_HOME = ROCM_HOME = None
     load = load_inline = staticmethod(
@@ -123,6 +126,40 @@ class CppExtension(types.ModuleType):
             "on a GPU (--device cuda:0)"
         )
     )
+
+    @functools.cached_property
+    def real(self) -> types.ModuleType:
+        """PyTorch's own module."""
+        spec = PathFinder.find_spec(self.__name__, torch.utils.__path__)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.real, name)
+
+
+class CublasLt(Partial):
+    """Replaces Triton's ``nvidia.cublas.CublasLt`` and ``amd.hipblas.HipblasLt``: each product is one operator of
+    PyTorch's. ``a`` has shape (M, K), ``b`` (N, K); fp32 is multiplied as PyTorch is set to, e4m3 summed in fp32."""
+
+    def __init__(self, workspace: Tensor):
+        """``workspace`` is taken, and not needed."""
+
+    def matmul(self, a: Tensor, b: Tensor, c: Tensor) -> None:
+        """Write ``a @ b.T`` to ``c``, of shape (M, N)."""
+        if a.dtype == torch.float8_e4m3fn:
+            one = torch.ones((), device=a.device)
+            torch._scaled_mm(a, b.t(), one, one, out_dtype=c.dtype, out=c)
+        else:
+            torch.mm(a, b.t(), out=c)
+
+    def gemm(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor, alpha: float, beta: float) -> None:
+        """Write ``alpha * a @ b.T + beta * c`` to ``d``, of shape (M, N)."""
+        torch.addmm(c, a, b.t(), beta=beta, alpha=alpha, out=d)
 
 
 class Proton(types.ModuleType):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from drkernel.sim.host.cuda_api import replaced_attributes
+from drkernel.sim.host.loading import CublasLt
 from drkernel.sim.host.modes import MappedHost
 from drkernel.sim.host.triton_frontend import front_end, ir_source, warm
 from drkernel.sim.spec import GPUSpec
@@ -440,6 +441,7 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
     import triton
     import triton.compiler.compiler as compiler_module
     import triton.testing
+    from triton._C import libtriton
     from triton.runtime import driver as triton_driver
 
     warm()
@@ -476,6 +478,8 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
         (compiler_module, "compile", compile),
         (triton.testing, "do_bench", benchmark),
         (triton.testing, "do_bench_cudagraph", do_bench_cudagraph),
+        (libtriton.nvidia.cublas, "CublasLt", CublasLt),
+        (libtriton.amd.hipblas, "HipblasLt", CublasLt),
     ]
     saved_driver = triton_driver._active
     try:
