@@ -40,6 +40,7 @@ def get_init_inputs():
 BODIES = {
     "linear": "return torch.softmax(self.norm(self.linear(x)), -1)",
     "gather": "return x[torch.arange(x.shape[0], device=x.device), index] + F.cross_entropy(x, index)",
+    "bags": "return F.embedding_bag(index.view(-1, 4), self.linear.weight)",  # whose Python code names the device
     "shapes": "return F.adaptive_avg_pool1d(x.unsqueeze(-1).transpose(1, 2), 1).transpose_(0, 1)",
 }
 
