@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn import functional
+from torch.nn.functional import embedding_bag, multi_head_attention_forward
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
@@ -522,10 +522,8 @@ def _unasked(func: Any) -> Any:
 
 _INSIDE = {
     func: _unasked(func)
-    for func in (torch.Tensor.backward, torch.unravel_index, functional.embedding_bag,
-                 functional.fractional_max_pool2d_with_indices, functional.fractional_max_pool3d_with_indices,
-                 functional.multi_head_attention_forward)
-}  # fmt: skip
+    for func in (torch.Tensor.backward, torch.unravel_index, embedding_bag, multi_head_attention_forward)
+}
 """Functions in which Python code names the GPU, too (that of the backward pass, for one) -> what runs in the mode."""
 
 _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
