@@ -11,8 +11,7 @@ from drkernel.gym.judge.modelled_timing import (
     CUSTOM,
     HOST,
     LIBRARY,
-    Baseline,
-    _errors,
+    log_error,
     ratio_error,
     speedup_of,
 )
@@ -29,11 +28,6 @@ def profile(*rows: tuple[Owner, Bound, float], idle: float = 0.0) -> Profile:
         for k, (owner, bound, seconds) in enumerate(rows)
     )
     return Profile(kind="modelled", device="sim:h100", rows=made, total_seconds=total, elapsed_seconds=total + idle)
-
-
-def log_error(call: Profile, baseline: Baseline = "eager") -> float:
-    """The error of a call's modelled time: that of its rows and of the idle time, all in one direction."""
-    return sum(_errors(call, baseline, {})[:2])
 
 
 def test_errors_are_weighted_by_time() -> None:

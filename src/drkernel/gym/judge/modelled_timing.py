@@ -201,6 +201,11 @@ def _errors(profile: Profile, baseline: Baseline, common: Mapping[str, float]) -
     return device / whole, idle * HOST / whole, max(bounds, key=lambda one: bounds[one], default="latency")
 
 
+def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
+    """Return the error of a call's modelled time: that of its rows and of the idle time, all in one direction."""
+    return sum(_errors(profile, baseline, {})[:2])
+
+
 def ratio_error(reference: Profile, candidate: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of one call's time over another's: of both sides, less what they have in common.
 

@@ -134,10 +134,7 @@ def with_other_sizes(
         limits = {"checked_bytes": cost.bytes, "checked_flops": max(1.0, cost.flops), "own_seconds": 0.0}
         limits["deadline_s"] = settings.deadline_s + settings.own_seconds
         there = {"task": task.model_copy(update={"shapes": "fixed"}), "settings": settings.model_copy(update=limits)}
-        steered = any(finding.kind == "data_dependent" for finding in verdict.findings)
-        second = evaluate(request.model_copy(update=there), not steered)
-        if steered and second.is_correct and second.speedup is not None:
-            return second.model_copy(update={"seconds": verdict.seconds + second.seconds})
+        second = evaluate(request.model_copy(update=there), not verdict.untimed)  # else the checked calls are timed
         if second.is_correct and (second.speedup is not None or not verdict.is_correct):
             return _instead(second, verdict, task, "Right at the task's own sizes, with data, and not at others")
         verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
@@ -179,7 +176,7 @@ def _instead(second: Verdict, first: Verdict, task: Task, right: str) -> Verdict
     said = (first.correctness and first.correctness.message) or (first.error and first.error.message) or ""
     how = "without credit" if first.is_correct else f"{first.status}: {said.partition(chr(10))[0][:300]}"
     note = show.hard_coded_shape(f"{right}; at {at} {how}")
-    found = second.findings if task.shapes == "fixed" else (*second.findings, note)
+    found = second.findings if task.shapes == "fixed" or first.untimed else (*second.findings, note)
     return second.model_copy(update={"findings": found, "seconds": first.seconds + second.seconds})
 
 
