@@ -156,6 +156,8 @@ class ExpectedOutput:
     and ``scale`` is nowhere 0."""
     picked: Picked | None = None
     """What the output is the places of, if it is that."""
+    further: tuple[torch.Tensor, ...] = ()
+    """Further jittered runs of an output that is not floating."""
 
     def differs(self, places: torch.Tensor) -> torch.Tensor:
         """Where whole numbers are not the oracle's, nor places of equal elements if any of these will do."""
@@ -320,10 +322,12 @@ class OracleMaker:
         few = any(one.floating and one.value.numel() < FEW for one in outputs)
         ordered = self._in_order(inputs, places, draw % FEW / FEW)[of] if few else shaken
         for place, (one, leaf, summed) in enumerate(zip(oracle.outputs, shaken, ordered, strict=True)):
-            if one.noise is not None and one.stable is not None:
-                off = distance(_as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0).div_(stretch)
+            if not one.floating:
+                outputs[place] = replace(one, further=(*one.further, as_tensor(leaf)))
+            elif one.noise is not None and one.stable is not None:
+                off = distance(as_tensor(leaf), one.value).nan_to_num_(0.0, 0.0, 0.0).div_(stretch)
                 if one.value.numel() < FEW:  # what is lost by another order does not show in the others, then
-                    off = off.maximum(distance(_as_tensor(summed), one.value).nan_to_num_(0.0, 0.0, 0.0))
+                    off = off.maximum(distance(as_tensor(summed), one.value).nan_to_num_(0.0, 0.0, 0.0))
                 stable = one.stable & (off <= unstable_beyond(self.precision) * one.scale)
                 regular = one.regular and bool(stable.all())
                 outputs[place] = replace(one, noise=one.noise.maximum(off), stable=stable, regular=regular)
@@ -447,8 +451,8 @@ def expected_output(
 ) -> ExpectedOutput:  # fmt: skip
     """Combine the three runs of one output. ``picked``: what the second picked, whose places the output may be."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
-    given = _as_tensor(declared)
-    first, second, third = (with_arithmetic(_as_tensor(leaf)) for leaf in (declared, exact, shaken))
+    given = as_tensor(declared)
+    first, second, third = (with_arithmetic(as_tensor(leaf)) for leaf in (declared, exact, shaken))
     stride = tuple(given.stride()) if kind == "Tensor" else ()
     if first.shape != second.shape or first.shape != third.shape:
         raise TaskError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
@@ -538,7 +542,8 @@ def _regular_rms(
     return True, _root_mean_square(own), _root_mean_square(moved)
 
 
-def _as_tensor(leaf: RawOutput) -> torch.Tensor:
+def as_tensor(leaf: RawOutput) -> torch.Tensor:
+    """An output as a tensor without a gradient: a number of 0 dimensions, None as false."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
     if leaf is None:

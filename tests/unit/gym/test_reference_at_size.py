@@ -5,14 +5,16 @@ import resource
 import pytest
 
 from corpus_grading import task_named
+from drkernel.gym.judge.findings import data_dependent
 from drkernel.gym.judge.modelled_timing import reference_profile, reference_profile_at, reference_work
-from drkernel.gym.judge.own_sizes import with_other_sizes
+from drkernel.gym.judge.own_sizes import chosen_to_check, with_other_sizes
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.sim.spec import get_spec
 from drkernel.task import TaskError
 from drkernel.tasks.reference import load_reference
+from drkernel.tasks.thin import own_source
 from drkernel.verdict import Correctness, Sizes
-from verdicts import verdict_of
+from verdicts import speedup_of, verdict_of
 
 SPEC = get_spec("h200")
 TEMPLATE = """
@@ -40,6 +42,7 @@ def get_init_inputs():
 BODIES = {
     "linear": "return torch.softmax(self.norm(self.linear(x)), -1)",
     "gather": "return x[torch.arange(x.shape[0], device=x.device), index] + F.cross_entropy(x, index)",
+    "bags": "return F.embedding_bag(index.view(-1, 4), self.linear.weight)",  # whose Python code names the device
     "shapes": "return F.adaptive_avg_pool1d(x.unsqueeze(-1).transpose(1, 2), 1).transpose_(0, 1)",
 }
 
@@ -102,3 +105,20 @@ def test_only_what_sizes_may_explain_is_tried_at_others(accurate):
 
     assert with_other_sizes(first, request, evaluate, 8 << 30).status == "incorrect"
     assert bool(tried) == accurate
+
+
+@pytest.mark.parametrize("paid", [True, False])
+def test_what_depends_on_data_is_timed_with_them_where_own_sizes_are_affordable(paid):
+    """Tokens sorted by expert beside a reference that multiplies all: without data nobody knows how much it reads."""
+    settings = EvalSettings(profile=None, checked_bytes=2 << 20, own_seconds=60)
+    request = EvalRequest(task=task_named("experts_by_logits"), candidate="jit", settings=settings)
+    first = verdict_of("correct", findings=(data_dependent("a load"),), untimed="a load decides")
+    speedup, tried = speedup_of(2.0), []
+
+    def evaluate(other, again):
+        tried.append((chosen_to_check(other).source == own_source(other.task), again))
+        return verdict_of("correct", speedup=speedup if paid else None)
+
+    found = with_other_sizes(first, request, evaluate, 8 << 30)
+    assert tried == [(True, False)]  # checked at own sizes, and timed there by the calls that were checked
+    assert (found.speedup, not found.findings) == ((speedup, True) if paid else (None, False))

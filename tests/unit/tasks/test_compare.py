@@ -288,6 +288,27 @@ def test_integers_are_exact_but_a_tie_may_break_either_way():
     assert result.passed_calls == 0 and result.mismatch.index == (5,), "a wrong element is named, not a right one"
 
 
+def test_whole_numbers_near_a_half_may_be_rounded_either_way_and_others_not():
+    """Codes of eight bits by a reciprocal in place of a division: no single jittered run shows every flip."""
+    torch.manual_seed(1)
+    x = torch.randn(512, 2048).to(torch.bfloat16)
+
+    def codes(x, divided):
+        scale = x.to(torch.float32).abs().amax(-1, keepdim=True) / 127
+        return torch.round(divided(x.to(torch.float32), scale)).to(torch.int8)
+
+    oracle = make_oracle(Function(lambda x: codes(x, torch.div)), [x], "fp32")
+    got = codes(x, lambda x, scale: x * (1 / scale))
+    want = oracle.outputs[0]
+    assert bool(((got != want.value) & (got != want.declared) & (got != want.jittered)).any())
+    assert compare([got], oracle, FP32).passed_calls == 1
+    scaled = x.double() * 127 / x.double().abs().amax(-1, keepdim=True)
+    place = int((scaled - scaled.round()).abs().argmin())
+    got.view(-1)[place] += 1
+    result = compare([got], oracle, FP32)
+    assert result.passed_calls == 0 and result.mismatch.actual == got.view(-1)[place]
+
+
 def last_first(x, descending):
     """Places in order, of equal elements the last first."""
     return x.shape[-1] - 1 - x.flip(-1).argsort(dim=-1, descending=descending, stable=True)

@@ -107,8 +107,8 @@ def with_other_sizes(
     They are those at which one size of several axes stays equal (``N x N`` matrices may be taken for square), those
     with one axis whole (its length may be written into a kernel), larger ones of whole blocks (masks may be left out),
     then the task's own, with data (any may be written into it), where the task declares no others and that is expected
-    to take no more than the settings' seconds and ``budget`` bytes. Time there is modelled without data, as ever: work
-    that depends on data is no more paid for than elsewhere. What is inaccurate stays so: means over more may hide it.
+    to take no more than the settings' seconds and ``budget`` bytes. There, too, time is modelled without data, but for
+    work that depends on data, which is also tried for their sake. What is inaccurate stays so: means over more hide it.
     """
     if verdict.correctness is not None and verdict.correctness.only_inaccurate:
         return verdict
@@ -134,7 +134,7 @@ def with_other_sizes(
         limits = {"checked_bytes": cost.bytes, "checked_flops": max(1.0, cost.flops), "own_seconds": 0.0}
         limits["deadline_s"] = settings.deadline_s + settings.own_seconds
         there = {"task": task.model_copy(update={"shapes": "fixed"}), "settings": settings.model_copy(update=limits)}
-        second = evaluate(request.model_copy(update=there), True)
+        second = evaluate(request.model_copy(update=there), not verdict.untimed)  # else the checked calls are timed
         if second.is_correct and (second.speedup is not None or not verdict.is_correct):
             return _instead(second, verdict, task, "Right at the task's own sizes, with data, and not at others")
         verdict = verdict.model_copy(update={"seconds": verdict.seconds + second.seconds})
@@ -176,7 +176,7 @@ def _instead(second: Verdict, first: Verdict, task: Task, right: str) -> Verdict
     said = (first.correctness and first.correctness.message) or (first.error and first.error.message) or ""
     how = "without credit" if first.is_correct else f"{first.status}: {said.partition(chr(10))[0][:300]}"
     note = show.hard_coded_shape(f"{right}; at {at} {how}")
-    found = second.findings if task.shapes == "fixed" else (*second.findings, note)
+    found = second.findings if task.shapes == "fixed" or first.untimed else (*second.findings, note)
     return second.model_copy(update={"findings": found, "seconds": first.seconds + second.seconds})
 
 
@@ -186,7 +186,7 @@ def _lacks_credit(verdict: Verdict, candidate: str) -> bool:
         found = {finding.kind for finding in verdict.findings if finding.severity == "hack"}
         return found <= ELSEWHERE and "jit" in candidate  # a text without a kernel need not be tried
     if verdict.is_correct:
-        return any(finding.kind == "size_dependent" for finding in verdict.findings)
+        return any(finding.kind in ("size_dependent", "data_dependent") for finding in verdict.findings)
     return verdict.status in ("incorrect", "runtime_error", "compile_error")
 
 

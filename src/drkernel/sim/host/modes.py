@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from numbers import Number
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.functional import embedding_bag, multi_head_attention_forward
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
@@ -512,11 +514,15 @@ def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
     return handler
 
 
-_INSIDE: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.backward: lambda tensor, gradient=None, retain_graph=None, create_graph=False, inputs=None: (
-        torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
-    ),
-    torch.unravel_index: lambda indices, shape: torch.functional._unravel_index(indices, shape).unbind(-1),
+def _unasked(func: Any) -> Any:
+    """A Python function of torch that does not ask first which mode takes it."""
+    nobody = {name: lambda *values: False for name in func.__globals__ if name.startswith("has_torch_function")}
+    return FunctionType(func.__code__, {**func.__globals__, **nobody}, func.__name__, func.__defaults__)
+
+
+_INSIDE = {
+    func: _unasked(func)
+    for func in (torch.Tensor.backward, torch.unravel_index, embedding_bag, multi_head_attention_forward)
 }
 """Functions in which Python code names the GPU, too (that of the backward pass, for one) -> what runs in the mode."""
 
