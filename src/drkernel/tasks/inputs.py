@@ -251,8 +251,7 @@ def role_of(tensor: torch.Tensor) -> Role:
         return "simplex"
     if low >= 0 and high <= 1:
         return "unit"
-    square = values.dim() >= 2 and values.shape[-1] == values.shape[-2] > 1
-    if square and torch.equal(values, values.transpose(-1, -2)):  # symmetric
+    if _is_symmetric(values):
         return "scale_only"
     if has_zeros(values):
         return "factor_only"  # a factor per element keeps zeros and signs
@@ -268,6 +267,11 @@ def _few_values(values: torch.Tensor) -> bool:
     """At most four among the first 4096 elements; the first few nearly always settle it."""
     flat = values.flatten()
     return len(set(flat[:32].tolist())) <= 4 and torch.unique(flat[:4096]).numel() <= 4
+
+
+def _is_symmetric(values: torch.Tensor) -> bool:
+    square = values.dim() >= 2 and values.shape[-1] == values.shape[-2] > 1
+    return square and torch.equal(values, values.transpose(-1, -2))
 
 
 def _like(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

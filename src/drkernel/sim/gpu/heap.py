@@ -521,10 +521,8 @@ def poison(tensor: torch.Tensor, policy: str, noise: torch.Generator) -> None:
     floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     if policy == "zero" or (policy == "random" and tensor.dtype == torch.bool):
         tensor.zero_()
-    elif policy == "random" and floating:  # plausible values
-        tensor.copy_(torch.randn(tensor.shape, generator=noise))
     elif policy == "random":
-        tensor.copy_(torch.randint(0, 2, tensor.shape, generator=noise))  # an index that is mostly in range
+        _fill_random(tensor, floating, noise)
     elif floating and tensor.element_size() == 1:
         tensor.view(torch.uint8).fill_(0x7F)
     elif floating:
@@ -533,3 +531,11 @@ def poison(tensor: torch.Tensor, policy: str, noise: torch.Generator) -> None:
         tensor.fill_(True)
     else:
         tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
+
+
+def _fill_random(tensor: torch.Tensor, floating: bool, noise: torch.Generator) -> None:
+    """Fill with plausible values."""
+    if floating:
+        tensor.copy_(torch.randn(tensor.shape, generator=noise))
+    else:
+        tensor.copy_(torch.randint(0, 2, tensor.shape, generator=noise))  # an index that is mostly in range
