@@ -53,6 +53,23 @@ def test_what_the_first_experiment_cannot_show_the_second_does(gym, end):
     assert not any(finding.kind == "knock_out_inconclusive" for finding in verdict.findings)
 
 
+KEPT_BUFFER = """
+kept = ModelNew.__dict__.get(str(x.shape))
+kept = out if kept is None else kept
+setattr(ModelNew, str(x.shape), kept)
+assert x.sum().item() is not None
+softmax_kernel[(x.shape[0],)](x, kept, x.shape[1], BLOCK=128)
+return {answer}
+"""
+
+
+def test_what_is_written_again_over_itself_in_a_kept_buffer_is_disturbed_too(gym):
+    honest = grade(gym, KEPT_BUFFER.format(answer="kept.clone()"), exact=0.0)
+    assert honest.status == "correct" and honest.coverage > 0, honest.findings
+    decoy = grade(gym, KEPT_BUFFER.format(answer="torch.softmax(x, -1) + 0 * kept.clone()"))
+    assert decoy.status == "hack"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_after_a_knock_out_that_shows_nothing_the_other_checks_go_on(gym, seed):
     """Wrong from its third call on, in whichever process: wherever the knock-out was, that is seen."""

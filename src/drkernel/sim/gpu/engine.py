@@ -9,6 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
-from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturbed
 from drkernel.sim.gpu.lazy import LazyWork
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import Depth, Target, check_words, price_launch, weights_of
@@ -304,11 +305,8 @@ class DeviceEngine:
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         if self.work.launch(command, held, resources, place):
             return
-        disturbed = self.interference == "disturb"
-        before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
-        result = self._run_checked(kernel, command, plain_arguments(command, held), held, place)
-        for flat, old in before:
-            disturb_changes(flat, old, self.heap.noise)
+        run = partial(self._run_checked, kernel, command, plain_arguments(command, held), held, place)
+        result = disturbed(run, held, self.heap.noise) if self.interference == "disturb" else run()
         self.work.executed(command, held, result.stats)
         self.finish_launch(command, held, result, resources)
 

@@ -6,9 +6,14 @@ last call without interference. A candidate can therefore not tell the two calls
 by a value copied back, or by the time. ``full_products`` keeps the precision of fp32 where a kernel multiplies in TF32.
 """
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
+
+from drkernel.sim.gpu.heap import Held
+from ttir_executor.launch import LaunchResult
 
 Interference = Literal["none", "skip", "disturb", "full_products"]
 """what is done to kernel launches: nothing, not executing them, changing what they write or how they multiply"""
@@ -55,25 +60,48 @@ def flat_extent(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor, (last + 1,), (1,), tensor.storage_offset())
 
 
-def disturb_changes(flat: torch.Tensor, before: torch.Tensor, noise: torch.Generator) -> None:
-    """Change, in place, every element of ``flat`` that is not what it was ``before``, by what ``noise`` draws.
+def disturbed(run: Callable[[], LaunchResult], held: Sequence[Held], noise: torch.Generator) -> LaunchResult:
+    """Execute a launch and change every element that it wrote.
 
-    The changed elements are shuffled among themselves and, when floating, scaled each by its own factor; so no
-    plausible use of them (a sum, a maximum, a sign) comes out the same.
+    Bytes that it wrote again as they were, into a buffer that a candidate keeps, show only over other bytes: where it
+    reads nothing of an argument, it is executed once more over those.
     """
+    kept = [(one.base, flat, flat.clone()) for one in held for flat in [flat_extent(one.tensor)]]
+    result = run()
+    arguments = Counter(base for base, _, _ in kept)
+    alone = {base: size for base, read, size in result.stats.footprint if not read and arguments[base] == 1}
+    again = [len(_changed(flat, old)) * flat.itemsize < alone.get(base, 0) for base, flat, old in kept]
+    under = [old for _, _, old in kept]
+    if any(again):
+        flipped = [(~old.view(torch.uint8)).view(old.dtype) for old in under]
+        under = [other if once_more else old for once_more, other, old in zip(again, flipped, under, strict=True)]
+        for (_, flat, _), put in zip(kept, under, strict=True):
+            flat.copy_(put)
+        result = run()
+    for (_, flat, old), put, once_more in zip(kept, under, again, strict=True):
+        changed = _changed(flat, put)
+        values = _other(flat[changed], noise)
+        if once_more:
+            flat.copy_(old)
+        flat[changed] = values
+    return result
+
+
+def _changed(flat: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Places of the elements that are not what they were."""
     differs = flat.view(torch.uint8) != before.view(torch.uint8)
-    changed = differs.reshape(flat.numel(), -1).any(-1).nonzero().reshape(-1)
-    if changed.numel() == 0:
-        return
-    values = flat[changed]
+    return differs.reshape(flat.numel(), flat.itemsize).any(-1).nonzero().reshape(-1)
+
+
+def _other(values: torch.Tensor, noise: torch.Generator) -> torch.Tensor:
+    """The values shuffled among themselves and, when floating, scaled each by its own factor; so no plausible use of
+    them (a sum, a maximum, a sign) comes out the same."""
+    if values.dtype == torch.bool:
+        return ~values
     new = values[torch.randperm(values.numel(), generator=noise)]
-    if flat.dtype == torch.bool:
-        new = ~values
-    elif flat.is_floating_point() or flat.is_complex():
-        wide = new.to(torch.complex128 if flat.is_complex() else torch.float64)
+    if values.is_floating_point() or values.is_complex():
+        wide = new.to(torch.complex128 if values.is_complex() else torch.float64)
         factor = 1.2 + 0.6 * torch.rand(values.numel(), generator=noise, dtype=torch.float64)
-        new = (wide * factor + 0.05).to(flat.dtype)
-    else:
-        near = torch.where(values > 0, values - 1, values + 1)  # indices stay in range
-        new = torch.where(new == values, near, new)
-    flat[changed] = new
+        return (wide * factor + 0.05).to(values.dtype)
+    near = torch.where(values > 0, values - 1, values + 1)  # indices stay in range
+    return torch.where(new == values, near, new)
