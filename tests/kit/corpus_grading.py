@@ -217,7 +217,8 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         return None if verdict.is_correct else f"{verdict.status}: {kinds} {verdict.error or verdict.correctness}"
     if entry.expect == "credited":
         given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
-        there = verdict.device.startswith("cuda") or "hard_coded_shape" in kinds  # checked where it is timed
+        # checked where it is timed
+        there = verdict.device.startswith("cuda") or "hard_coded_shape" in kinds or entry.detail == "there"
         at_own = verdict.timed_at is not None and not verdict.timed_at.changed
         at_own = at_own and (there or (verdict.checked_at is not None and bool(verdict.checked_at.changed)))
         said = [finding.message for finding in verdict.findings]
