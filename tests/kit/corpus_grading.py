@@ -15,7 +15,7 @@ lazy                not a cheat but little work: graded, coverage at most the fi
 uncredited          graded without speedup and coverage, or refused
 
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
-speedup at its task's own sizes.
+speedup at its task's own sizes, ``credited there`` where answers are compared at these.
 
 Each entry or its base names a ``task``: a row of ``tasks/tasks.yaml``, or a file beside it. Other headers are written
 where they say something unusual: ``expect``, without which a cheat must come out wrong and an honest file correct, and
