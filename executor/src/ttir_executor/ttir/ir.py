@@ -96,6 +96,8 @@ class Value:
     uses: list[Op] = field(default_factory=list)
     multiple: int = 0
     """of a function's argument: the text says that it is a multiple of so many (bytes, where it is an address)"""
+    is_unit: bool = False
+    """an argument that is 1: the last stride of a host's descriptor"""
 
     def __repr__(self) -> str:  # values, operations and blocks refer to each other
         return f"{self.name}: {self.type}"

@@ -244,6 +244,7 @@ class _Reader:
             args.append(self._define(name, parse_type(type_text), len(args), None))
             said = re.search(r"tt\.divisibility = (\d+)", rest)
             args[-1].multiple = int(said[1]) if said else 1
+            args[-1].is_unit = said is not None and said[1] == "1"
         body = self._region(None, entry_args=[], depth=0)
         return Function(match.group(2).strip('"'), args, body), match.group(1) != "private "
 

@@ -275,7 +275,8 @@ def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], s
         return kinds[0]
     if op.name in ("arith.divsi", "arith.divui") and kinds == ["beside", "same"]:  # whole vectors have one quotient
         return "other" if known_number(op.operands[1]) % VECTOR_BYTES else "same"
-    if op.name in ("tt.addptr", "arith.addi", "arith.subi") and sorted(kinds) == ["beside", "same"]:
+    once = op.name == "arith.muli" and 1 in map(known_number, op.operands)  # the last stride of a descriptor
+    if (once or op.name in ("tt.addptr", "arith.addi", "arith.subi")) and sorted(kinds) == ["beside", "same"]:
         return "beside"
     return "other"
 
@@ -292,6 +293,8 @@ def known_number(value: Value) -> int:
     """The whole number that all elements of a value are; 0 where it is not known."""
     while value.op is not None and value.op.name in SPREADS:
         value = value.op.operands[0]
+    if value.is_unit:
+        return 1
     found = re.search(r"-?\d+", value.op.attrs.get("value", "")) if value.op is not None else None
     return int(found[0]) if found and value.op is not None and value.op.name == "arith.constant" else 0
 

@@ -87,10 +87,32 @@ def ttir_text(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     describes = "tt.make_tensor_descriptor" in made
     lowered = _HALF_EXTREMES.sub(lambda found: f"tt.descriptor_reduce {'and' if found[1] == 'min' else 'or'}", made)
     if lowered != made:
-        return _inlined(lowered, context), describes
+        return _aligned(made, _inlined(lowered, context)), describes
     _run_passes(module)
     text = str(module)
-    return _inlined(text, context) if "tt.call @" in text else text, describes
+    return _aligned(made, _inlined(text, context) if "tt.call @" in text else text), describes
+
+
+def _aligned(made: str, text: str) -> str:
+    """The lowered ``text`` with what holds of a host's descriptors: address, shape and strides are multiples of 16, as
+    far as accesses of whole lines go, and the last stride, a multiple of 1, is 1."""
+    before, after = ((found := _HEADER.search(each)) and found[0] for each in (made, text))
+    if before is None or after is None or "!tt.tensordesc<" not in before:
+        return text
+    asked: list[int] = []
+    for kind in re.findall(r"%[\w.]+: (\S+)", before):  # address, shape and strides, two flags
+        rank = kind.count("x", 0, kind.rindex("x") + 1) if kind.startswith("!tt.tensordesc<") else 0
+        asked += [16] * 2 * rank + [1, 0, 0] if rank else [0]
+    each = iter(asked)
+
+    def told(argument: re.Match[str]) -> str:
+        number = next(each, 0)
+        return f"{argument[0]} {{tt.divisibility = {number} : i32}}" if number else argument[0]
+
+    return text.replace(after, re.sub(r"%[\w.]+: [^\s,)]+", told, after), 1)
+
+
+_HEADER = re.compile(r"^ *tt\.func public .*$", re.MULTILINE)
 
 
 _ready: list[Any] = []
