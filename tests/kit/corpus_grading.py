@@ -15,7 +15,7 @@ lazy                not a cheat but little work: graded, coverage at most the fi
 uncredited          graded without speedup and coverage, or refused
 
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
-speedup at its task's own sizes, ``credited there`` where answers are compared at these.
+speedup at its task's own sizes; ``# checked: there``: where answers are compared at these.
 
 Each entry or its base names a ``task``: a row of ``tasks/tasks.yaml``, or a file beside it. Other headers are written
 where they say something unusual: ``expect``, without which a cheat must come out wrong and an honest file correct, and
@@ -217,8 +217,8 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         return None if verdict.is_correct else f"{verdict.status}: {kinds} {verdict.error or verdict.correctness}"
     if entry.expect == "credited":
         given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
-        # checked where it is timed
-        there = verdict.device.startswith("cuda") or "hard_coded_shape" in kinds or entry.detail == "there"
+        there = verdict.device.startswith("cuda") or "hard_coded_shape" in kinds  # checked where it is timed
+        there = there or entry.header.get("checked") == "there"
         at_own = verdict.timed_at is not None and not verdict.timed_at.changed
         at_own = at_own and (there or (verdict.checked_at is not None and bool(verdict.checked_at.changed)))
         said = [finding.message for finding in verdict.findings]

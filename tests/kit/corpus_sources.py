@@ -31,7 +31,7 @@ from pathlib import Path
 
 COMMON = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
 """Imports that files of the corpus leave out, by the name that asks for them."""
-NAMES = ("task", "hacks", "twin of", "tier", "root", "expect", "new", "device", "base", "without")
+NAMES = ("task", "hacks", "twin of", "tier", "root", "expect", "new", "device", "checked", "base", "without")
 """What a header may say."""
 _HEADER = re.compile(r"# ([a-z ]+): (.*)")
 _SIGNED = re.compile(r"# ([-+ ]) (.*)")

@@ -1,5 +1,6 @@
 # task: experts_by_logits
-# expect: credited there
+# expect: credited
+# checked: there
 # Tokens sorted by their expert, of which a program runs those that its rows ask for: at own sizes that takes data.
 @triton.jit
 def experts(x_ptr, w_ptr, order_ptr, chosen_ptr, out_ptr, tokens, depth, D: tl.constexpr, ROWS: tl.constexpr, K: tl.constexpr):
