@@ -26,6 +26,7 @@ EXCEPTIONS: dict[str, str] = {
     ),
     "tests/unit/rl/test_trainer.py::test_reinforcement_learning_finds_what_pays": "the one test that learns for long",
     "tests/box/test_zygote.py::test_a_dead_zygote_takes_its_jobs_along_and_is_replaced": "a zygote starts cold",
+    "tests/box/test_corpus.py::test_a_sample_of_the_corpus[experts_half_of_the_depth]": "graded twice, with data, too",
     "tests/box/test_hostile_runner.py::test_a_hostile_runner_never_makes_it_the_judges_fault": "dozens of evaluations",
     "tests/e2e/rl/test_distributed.py::test_the_first_rank_alone_reads_a_models_weights": "two ranks import FSDP",
     "tests/e2e/rl/test_served.py::test_a_run_samples_and_evaluates_with_its_server_alone": "a whole run on a server",
