@@ -269,7 +269,7 @@ class SizedSource:
         seen = names_of_module_code(self.source, DRAWS)
         for literals in self._together([literal for literal in size_literals(self.source) if literal.value > 2]):
             knob = self._knob(literals[0].label, literals, literals[0].value, seen)
-            found += self._split(knob) or [knob] * knob.told
+            found += self._split(knob) or ([knob] if knob.told else [])
         self.knobs = {knob.label: knob for knob in found}
         return [self._tried(knob) for knob in found]
 

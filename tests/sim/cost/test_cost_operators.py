@@ -273,6 +273,19 @@ def test_a_module_is_modelled_from_shapes_alone_and_warm_calls_are_cheaper_on_th
     assert twice.total_seconds < 1.9 * once.total_seconds  # weights are still in L2
 
 
+@pytest.mark.parametrize("filled", [0, 64 << 20])
+def test_what_the_device_still_does_hides_the_host_of_the_next_call(filled: int) -> None:
+    with device("h100", data_free=DataFree()), torch.device("cuda"):
+        x, start, end = torch.empty(8), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        torch.empty(filled, dtype=torch.int32).fill_(42)
+        start.record()
+        torch.relu(x)
+        end.record()
+        torch.cuda.synchronize()
+    assert (start.elapsed_time(end) * 1e-3 > H100.launch_overhead) == (not filled)
+
+
 def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
     short, long = (profile_of(torch.relu, 8, calls=calls) for calls in (200, 400))
     assert long.elapsed_seconds - short.elapsed_seconds == pytest.approx(200 * H100.launch_overhead)

@@ -70,20 +70,21 @@ def disturbed(run: Callable[[], LaunchResult], held: Sequence[Held], noise: torc
     result = run()
     arguments = Counter(base for base, _, _ in kept)
     alone = {base: size for base, read, size in result.stats.footprint if not read and arguments[base] == 1}
-    again = [len(_changed(flat, old)) * flat.itemsize < alone.get(base, 0) for base, flat, old in kept]
-    under = [old for _, _, old in kept]
+    written = [_changed(flat, old) for _, flat, old in kept]
+    again = [
+        len(places) * old.itemsize < alone.get(base, 0) for places, (base, _, old) in zip(written, kept, strict=True)
+    ]
     if any(again):
-        flipped = [(~old.view(torch.uint8)).view(old.dtype) for old in under]
-        under = [other if once_more else old for once_more, other, old in zip(again, flipped, under, strict=True)]
-        for (_, flat, _), put in zip(kept, under, strict=True):
-            flat.copy_(put)
+        for (_, flat, old), flipped in zip(kept, again, strict=True):
+            flat.copy_((~old.view(torch.uint8)).view(old.dtype) if flipped else old)
+        before = [flat.clone() for _, flat, _ in kept]
         result = run()
-    for (_, flat, old), put, once_more in zip(kept, under, again, strict=True):
-        changed = _changed(flat, put)
-        values = _other(flat[changed], noise)
-        if once_more:
+        written = [_changed(flat, put) for (_, flat, _), put in zip(kept, before, strict=True)]
+    for (_, flat, old), places, flipped in zip(kept, written, again, strict=True):
+        values = _other(flat[places], noise)
+        if flipped:
             flat.copy_(old)
-        flat[changed] = values
+        flat[places] = values
     return result
 
 

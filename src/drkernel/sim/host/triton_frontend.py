@@ -87,13 +87,13 @@ def ttir_text(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     describes = "tt.make_tensor_descriptor" in made
     lowered = _HALF_EXTREMES.sub(lambda found: f"tt.descriptor_reduce {'and' if found[1] == 'min' else 'or'}", made)
     if lowered != made:
-        return _aligned(made, _inlined(lowered, context)), describes
+        return _with_hints(made, _inlined(lowered, context)), describes
     _run_passes(module)
     text = str(module)
-    return _aligned(made, _inlined(text, context) if "tt.call @" in text else text), describes
+    return _with_hints(made, _inlined(text, context) if "tt.call @" in text else text), describes
 
 
-def _aligned(made: str, text: str) -> str:
+def _with_hints(made: str, text: str) -> str:
     """The lowered ``text`` with what holds of a host's descriptors: address, shape and strides are multiples of 16, as
     far as accesses of whole lines go, and the last stride, a multiple of 1, is 1."""
     before, after = ((found := _HEADER.search(each)) and found[0] for each in (made, text))
