@@ -546,7 +546,7 @@ class KernelRun:
         self.maps = self._sector_maps()
         self.race_shift = self._cell_shift()
         cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
-        self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
+        self.shadows = [(_cells(4 * n).view(np.int32), _cells(4 * n).view(np.int32)) for n in cells]
         self.entries = np.zeros((len(self.allocations) + 1, EntryWord.SIZE), np.int64)
         for row, allocation, (read, write), (writers, readers) in zip(
             self.entries, self.allocations, self.maps, self.shadows, strict=False

@@ -44,10 +44,11 @@ def times(x: np.ndarray, y: np.ndarray, modulus: int) -> np.ndarray:
 
 
 def reduced(x: np.ndarray, modulus: int) -> np.ndarray:
-    """Whole numbers below 2^53 as residues; ``x`` is overwritten if it is an array."""
-    x = x - np.floor(x * (1.0 / modulus)) * modulus
-    x = np.where(x < 0, x + modulus, x)
-    return np.where(x >= modulus, x - modulus, x)
+    """Whole numbers of magnitudes below 2^53 - 2^20 as residues."""
+    rest = np.rint(x * (1.0 / modulus))
+    rest *= modulus
+    rest = x - rest  # exact, and at most half a modulus: a quotient is off by less than one half and 2^-19
+    return np.where(rest < 0, rest + modulus, rest)
 
 
 def power(x: np.ndarray, exponent: int, modulus: int) -> np.ndarray:

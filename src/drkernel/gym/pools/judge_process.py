@@ -57,8 +57,6 @@ def _verdict_without_judge(request: EvalRequest, status: Status, error: Candidat
 JUDGES = 8
 """judges that share a zygote; it forks one job at a time, which takes milliseconds"""
 START_S = 180.0
-KEPT_BYTES = 128 << 20
-"""bytes of freed memory that a judge keeps for its next evaluation"""
 _REHEARSAL = """
 import torch
 class Model(torch.nn.Module):
@@ -122,16 +120,17 @@ class JudgeProcess:
     """The owner's side. Started at the first request, and again after a loss; evaluates for one thread.
 
     :meth:`start`, :meth:`kill` and :meth:`end_over_memory` may be called from any thread. ``threads``: torch's
-    intra-operator threads. ``budget``: bytes that one evaluation may take in the judge.
+    intra-operator threads. ``budget``: bytes that one evaluation may take in the judge; ``kept``: bytes of freed memory
+    that it keeps for the next one.
     """
 
-    def __init__(self, *, threads: int, budget: int, zygote: SharedZygote):
+    def __init__(self, *, threads: int, budget: int, kept: int, zygote: SharedZygote):
         self._zygote = zygote
         self.lost = 0
         """times that the process ended or hung during an evaluation"""
         self.state: dict[str, Any] = {}
         """health of its session factory, as of the last answer"""
-        self._terms = {"threads": threads, "budget": budget}
+        self._terms = {"threads": threads, "budget": budget, "kept": kept}
         self.busy = False
         """an evaluation is under way"""
         self.evaluation = 0
@@ -290,7 +289,7 @@ def serve(pipe_fd: int, zygote_fd: int) -> None:
         needed_bytes(_REHEARSAL)  # imports what the first estimate needs
         bound_this_process(terms["budget"])
         pipe.send_bytes(json.dumps(factory.health()).encode())
-        kept = resident_bytes() + KEPT_BYTES
+        kept = resident_bytes() + terms["kept"]
         while True:
             try:
                 card, request = pickle.loads(pipe.recv_bytes())

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 LEAST_BYTES = 128 << 20
 """a process that has grown by less is never ended: that would free next to nothing"""
+KEPT_SHARE = 8
+"""the part of what an evaluation may take, and of a slot's share of memory, that a judge keeps when it is freed"""
 GONE_SECONDS = 5.0
 """seconds that memory may take to come back before another process is ended"""
 
@@ -276,11 +278,12 @@ class LocalPool:
             self._budget = budget = default_budget() if memory_bytes is None else memory_bytes
             self._zygotes = [SharedZygote() for _ in range(-(-self.slots // JUDGES))]
             threads = max(1, (os.cpu_count() or 1) // self.slots)
+            most = machine_bytes() * 3 // 4 if total_bytes is None else total_bytes
+            kept = max(LEAST_BYTES, min(budget, most // self.slots) // KEPT_SHARE)
             self._seats = [
-                JudgeProcess(threads=threads, budget=budget, zygote=self._zygotes[slot // JUDGES])
+                JudgeProcess(threads=threads, budget=budget, kept=kept, zygote=self._zygotes[slot // JUDGES])
                 for slot in range(self.slots)
             ]
-            most = machine_bytes() * 3 // 4 if total_bytes is None else total_bytes
             self._watch = MemoryWatch(most, budget, self._seats, self._zygotes)
         elif factory is None:
             from drkernel.gym.session.factory import SessionFactory

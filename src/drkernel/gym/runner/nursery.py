@@ -34,13 +34,14 @@ from drkernel.gym.runner.nursery import main
 main(control, config)
 """
 TRUSTED = {
-    "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }  # fmt: skip
 """torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
-on a machine that has anything else to do, its own runners and devices included. And freed memory is used again, up to
-these bytes: given back after every tensor, each of its pages would cost a fault the next time. The heap is of huge
-pages, so that its first use costs one fault where small ones take 512, and a fork copies one entry for each"""
+on a machine that has anything else to do, its own runners and devices included. And freed memory is used again, all of
+it within these bytes: given back after every tensor, each of its pages would have to be cleared the next time. The heap
+is of huge pages, so that its first use costs one fault where small ones take 512, and a fork copies one entry for
+each"""
 _NOT_SENT = ("rules", "uid_claim")
 
 
