@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 
 from ttir_executor.allocations import Allocation, MemoryMap
-from ttir_executor.launch import KernelRun, LaunchLimits
+from ttir_executor.launch import KernelRun, LaunchLimits, pointed_at
 from ttir_executor.lower.function import Lowered, Lowering, Site
 from ttir_executor.lower.jit import Code, prepare
 from ttir_executor.order import IN_ORDER, Order
@@ -234,7 +234,7 @@ class CompiledKernel:
         checks = checks or Checks()
         if len(args) != len(self.params):
             raise TTIRError(f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}")
-        bases = [found.base for _, found in self._touched(args, memory)]
+        bases = [found.base for _, found in pointed_at(self.params, args, memory)]
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
         plain = None
@@ -302,11 +302,11 @@ class CompiledKernel:
         self._filled.add(grid)
         if self.variant(True, True).lowered.dynamic_pointers:
             return []
-        return list({allocation.base: allocation for _, allocation in self._touched(args, memory)}.values())
+        return list({allocation.base: allocation for _, allocation in pointed_at(self.params, args, memory)}.values())
 
     def _reads_unwritten(self, args: Sequence[int | float], memory: MemoryMap) -> list[Allocation]:
         """The allocations that a launch may touch, if some that it may read from hold bytes that nothing wrote."""
-        touched = self._touched(args, memory)
+        touched = pointed_at(self.params, args, memory)
         allocations = {allocation.base: allocation for _, allocation in touched}
         lowered = self.variant(True, len(allocations) == len(touched)).lowered
         loads = {site.argument for site in lowered.sites if site.op != "tt.store"}
@@ -314,14 +314,6 @@ class CompiledKernel:
             allocation.initialized is not None and (name in loads or None in loads) for name, allocation in touched
         )
         return list(allocations.values()) if unwritten and not lowered.dynamic_pointers else []
-
-    def _touched(self, args: Sequence[int | float], memory: MemoryMap) -> list[tuple[str, Allocation]]:
-        """The pointer arguments that point to something: name and allocation."""
-        return [
-            (param.name, found)
-            for param, value in zip(self.params, args, strict=False)
-            if param.type.elem == "ptr" and (found := memory.find(int(value))) is not None
-        ]
 
     def _waiting(
         self,

@@ -17,14 +17,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 
 from ttir_executor.allocations import Allocation, MemoryMap
 from ttir_executor.lower.block_cost import BlockCost
 from ttir_executor.lower.function import Lowered, Site
-from ttir_executor.lower.jit import Code, Native
+from ttir_executor.lower.jit import Code, Native, helper_address
 from ttir_executor.lower.runtime import (
     ATOMIC_BITS,
     CLASSES,
@@ -47,10 +48,10 @@ from ttir_executor.order import (
     UNDER_WAY,
     Order,
     Ordered,
+    Run,
     Turns,
     others,
     sampled_runs,
-    split_runs,
 )
 from ttir_executor.results import (
     Checks,
@@ -65,7 +66,6 @@ from ttir_executor.results import (
     passes_of,
     work_of,
 )
-from ttir_executor.ttir.ir import elem_bytes
 
 MAX_PRINTS = 4096
 """most printed values of one thread that are kept"""
@@ -238,21 +238,23 @@ _MAX_ARENAS = 1 << 30
 """most bytes of scratch memory of all running programs together"""
 _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they save"""
-_STRIP = 1 << 16
-"""sectors that are looked at together"""
 _MANY_CELLS = 4 << 20
 """cells from which on they are not taken from memory that was used before, all of which would have to be cleared"""
 
 
-def _ends(sectors: np.ndarray, marked: float) -> tuple[float, float]:
-    """The first byte of ``marked`` sectors, and the end of the last; 0 and 0 when there is none."""
-    return (32.0 * _first(sectors), 32.0 * (len(sectors) - _first(sectors[::-1]))) if marked else (0.0, 0.0)
+@cache
+def _histogram() -> Any:
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    return prototype(helper_address("dk_histogram"))
 
 
-def _first(sectors: np.ndarray) -> int:
-    """Where the first marked sector is, looked for strip by strip: it is mostly in the first."""
-    strips = ((start, sectors[start : start + _STRIP] != 0) for start in range(0, len(sectors), _STRIP))
-    return next(start + place for start, marked in strips if marked[place := int(marked.argmax())])
+def marks_of(sectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
+    """Cells of a sector map by mark, and the first byte of those that are marked and the end of the last; 0 and 0
+    when there is none. A map has eight cells more than sectors, so that whole words can be read."""
+    counts, span = np.zeros(256, np.int64), np.full(2, -1, np.int64)
+    _histogram()(sectors.ctypes.data, len(sectors) & ~7, counts.ctypes.data, span.ctypes.data)
+    first, last = span.tolist()
+    return counts, (32.0 * first, 32.0 * (last + 1)) if first >= 0 else (0.0, 0.0)
 
 
 def _cells(number: int) -> np.ndarray:
@@ -268,6 +270,18 @@ def _cells(number: int) -> np.ndarray:
     return np.frombuffer(fresh, np.uint8)
 
 
+def split_runs(runs: list[Run], size: int) -> tuple[list[Run], list[Run]]:
+    """``runs`` cut in two after ``size`` places."""
+    head: list[Run] = []
+    tail: list[Run] = []
+    for start, stop in runs:
+        cut = min(stop, start + size)
+        size -= cut - start
+        head += [(start, cut)] if start < cut else []
+        tail += [(cut, stop)] if cut < stop else []
+    return head, tail
+
+
 @dataclass(frozen=True)
 class LaunchLimits:
     """The limits of a launch."""
@@ -278,6 +292,15 @@ class LaunchLimits:
     threads: int | None = None
     processors: int = 1
     """of the GPU"""
+
+
+def pointed_at(params: Sequence[Param], args: Sequence[int | float], memory: MemoryMap) -> list[tuple[str, Allocation]]:
+    """The pointer arguments that point to something: name and allocation."""
+    return [
+        (param.name, found)
+        for param, value in zip(params, args, strict=False)
+        if param.is_pointer and (found := memory.find(int(value))) is not None
+    ]
 
 
 class KernelRun:
@@ -302,6 +325,8 @@ class KernelRun:
         self.order, self.unchecked, self.weights = order, unchecked, weights
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
+        self._pointed = pointed_at(params, args, memory)
+        self._bases = {name: allocation.base for name, allocation in self._pointed}
         self.recorded = RecordedLaunch(name, grid, lowered.sites, memory, checks.max_findings)
         self.race = checks.race
         self.own_passes: float | None = None
@@ -536,12 +561,7 @@ class KernelRun:
         if self.lowered.dynamic_pointers:
             self.allocations = self.memory.all()
         else:
-            found = {}
-            for param, value in zip(self.params, self.args, strict=True):
-                if param.type.elem == "ptr":
-                    allocation = self.memory.find(int(value))
-                    if allocation is not None:
-                        found[allocation.base] = allocation
+            found = {allocation.base: allocation for _, allocation in self._pointed}
             self.allocations = [found[base] for base in sorted(found)]
         self.maps = self._sector_maps()
         self.race_shift = self._cell_shift()
@@ -570,20 +590,19 @@ class KernelRun:
         """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
         if self.lowered.dynamic_pointers:
             return 0
-        pointees = [p.type.pointee for p in self.params if p.type.pointee is not None]
-        return min((elem_bytes(name).bit_length() - 1 for name in pointees), default=0)
+        return min((p.element_bytes.bit_length() - 1 for p in self.params if p.element_bytes is not None), default=0)
 
     def _arguments(self) -> tuple[np.ndarray, np.ndarray]:
         words = np.zeros(max(1, len(self.args)), np.int64)
         entries = np.zeros(max(1, len(self.args)), np.int64)
         index = {a.base: k for k, a in enumerate(self.allocations)}
         for k, (param, value) in enumerate(zip(self.params, self.args, strict=True)):
-            if param.type.is_float:
+            if param.is_float:
                 words[k] = struct.unpack("<q", struct.pack("<d", float(value)))[0]
                 continue
             number = int(value) & 0xFFFFFFFFFFFFFFFF
             words[k] = number - (1 << 64) if number >> 63 else number
-            if param.type.elem == "ptr":
+            if param.is_pointer:
                 allocation = self.memory.find(int(value))
                 row = index[allocation.base] if allocation is not None else len(self.allocations)
                 entries[k] = self.entries[row].ctypes.data
@@ -618,11 +637,11 @@ class KernelRun:
         work = self._work(workers)
         footprint, parts = [], []
         for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
-            touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
+            (reads, read_ends), (writes, write_ends) = marks_of(read), marks_of(write)
+            touched = [min(32.0 * int(marks[1:].sum()), float(allocation.nbytes)) for marks in (reads, writes)]
             if any(touched):
-                read_bytes, written_bytes = (min(t, float(allocation.nbytes)) for t in touched)
-                footprint.append((allocation.base, read_bytes, written_bytes))
-                parts.append((allocation.base, _ends(read, touched[0]), _ends(write, touched[1])))
+                footprint.append((allocation.base, touched[0], touched[1]))
+                parts.append((allocation.base, read_ends, write_ends))
         return LaunchStats(
             programs=programs,
             load_sectors=work.load_bytes / 32,
@@ -634,7 +653,7 @@ class KernelRun:
             executed=tuple((block, float(count)) for block, count in sorted(work.entered.items()) if count),
             own_passes=self._passes(work.load_bytes / programs),
             parts=tuple(parts),
-            sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
+            sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases),
             classes=classes_of(self.lowered.blocks, [worker.classes for worker in workers]),
         )
 
@@ -642,11 +661,6 @@ class KernelRun:
         """Passes of a program over its own data. A first program that reads little says nothing about the others."""
         little = self.alone_bytes is not None and 2.0 * self.alone_bytes < mean_bytes
         return 1.0 if little else self.own_passes or 1.0
-
-    def _bases(self) -> dict[str, int]:
-        """Name of each pointer argument -> base of the allocation that it points to."""
-        found = {p.name: self.memory.find(int(a)) for p, a in zip(self.params, self.args, strict=True) if p.is_pointer}
-        return {name: allocation.base for name, allocation in found.items() if allocation is not None}
 
     def _updates(self) -> int:
         """Atomic updates so far."""

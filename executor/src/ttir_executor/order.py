@@ -85,18 +85,6 @@ def others(runs: list[Run], programs: int) -> list[Run]:
     return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
 
-def split_runs(runs: list[Run], size: int) -> tuple[list[Run], list[Run]]:
-    """``runs`` cut in two after ``size`` places."""
-    head: list[Run] = []
-    tail: list[Run] = []
-    for start, stop in runs:
-        cut = min(stop, start + size)
-        size -= cut - start
-        head += [(start, cut)] if start < cut else []
-        tail += [(cut, stop)] if cut < stop else []
-    return head, tail
-
-
 class Ordered:
     """The order that programs have synchronised on, from rows of (address, segment it ends, its program's first,
     flags).

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from ttir_executor.lower.block_cost import BlockCost
 from ttir_executor.lower.function import Site
-from ttir_executor.ttir.ir import Type
+from ttir_executor.ttir.ir import Type, elem_bytes
 
 
 class StepLimit(RuntimeError):
@@ -98,10 +99,20 @@ class Param:
     name: str
     type: Type
 
-    @property
+    @cached_property
     def is_pointer(self) -> bool:
         """Whether it is an address."""
         return self.type.elem == "ptr"
+
+    @cached_property
+    def is_float(self) -> bool:
+        """Whether it is a floating number."""
+        return self.type.is_float
+
+    @cached_property
+    def element_bytes(self) -> int | None:
+        """Bytes of the elements that it is the address of; None for a number."""
+        return None if self.type.pointee is None else elem_bytes(self.type.pointee)
 
 
 # ---- sums over the marks of a launch: passes over a program's own data, updates of one address, what accesses ask

@@ -12,8 +12,9 @@ import triton.language as tl
 from drkernel import sim
 from harness import executing
 from ttir_executor.compiled import Checks
+from ttir_executor.launch import split_runs
 from ttir_executor.lower.runtime import ACQUIRE, RELEASE
-from ttir_executor.order import IN_ORDER, Order, Ordered, draw_order, others, sampled_runs, split_runs
+from ttir_executor.order import IN_ORDER, Order, Ordered, draw_order, others, sampled_runs
 
 
 @triton.jit

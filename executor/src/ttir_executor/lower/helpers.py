@@ -395,6 +395,11 @@ def dk_histogram(marks: ptr, n, counts: ptr, span: ptr):
     k = 0
     while k < n:
         eight, at = i64(i8(marks) + k)[0], k
+        if eight == 0x0101010101010101:
+            counts[1] += 8
+            span[0] = k if signed_less(span[0], 0) else span[0]
+            span[1] = k + 7
+            eight = 0
         while eight != 0:
             mark = eight & 255
             if mark != 0:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from ttir_executor.allocations import MemoryMap
-from ttir_executor.launch import KernelRun, LaunchLimits
+from ttir_executor.launch import KernelRun, LaunchLimits, marks_of
 from ttir_executor.lower.function import Site
-from ttir_executor.lower.jit import helper_address
 from ttir_executor.lower.runtime import SECTOR_BYTES, Ctx, EntryWord
 from ttir_executor.results import (
     Checks,
@@ -31,12 +27,6 @@ from ttir_executor.skeleton.slim import Skeleton
 
 MAX_GROUPS = 255
 """groups of one launch: their numbers are bytes in the sector maps"""
-
-
-@cache
-def _histogram() -> Any:
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-    return prototype(helper_address("dk_histogram"))
 
 
 @dataclass(frozen=True)
@@ -180,16 +170,13 @@ class SkeletonLaunch(KernelRun):
         return found
 
     def _of_map(self, sectors: np.ndarray) -> Touched:
-        """Marks by group; the map has eight cells more than sectors, so that whole words can be read."""
-        counts, span = np.zeros(256, np.int64), np.full(2, -1, np.int64)
-        _histogram()(sectors.ctypes.data, len(sectors) & ~7, counts.ctypes.data, span.ctypes.data)
-        first, last = span.tolist()
-        ends = (32.0 * first, 32.0 * (last + 1)) if first >= 0 else (0.0, 0.0)
+        """Marks by group."""
+        counts, ends = marks_of(sectors)
         return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), ends)
 
     def asked_of(self, programs: int) -> tuple[SiteRow, ...]:
         """The traffic of each access in a grid of ``programs``, scaled from groups that ran (``LaunchStats.sites``)."""
-        rows = asked_by_site(self.lowered.sites, [worker.sites for worker in self._made], self._bases())
+        rows = asked_by_site(self.lowered.sites, [worker.sites for worker in self._made], self._bases)
         scale = programs / sum(group.programs for group in self._groups)
         return tuple((number, base, nbytes * scale, lanes * scale) for number, base, nbytes, lanes in rows)
 

@@ -19,7 +19,7 @@ import numpy as np
 from drkernel.base.files import Recent
 from drkernel.sim.gpu.accounts import ILLEGAL
 from drkernel.sim.gpu.datafree import DataDependence, DependsOnData
-from drkernel.sim.gpu.heap import Held
+from drkernel.sim.gpu.heap import Held, plain_arguments
 from drkernel.sim.target import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 from ttir_executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT, PATIENCE, LaunchResult
@@ -148,12 +148,6 @@ def given_to(skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held]) -
     handles = {one.spec.handle: one for one in held}
     params = zip(skeleton.kernel.params, command.args, strict=True)
     return {param.name: handles[value.handle] for param, value in params if isinstance(value, Ref)}
-
-
-def plain_arguments(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:
-    """A launch's arguments with addresses for tensors."""
-    addresses = {one.spec.handle: one.spec.address for one in held}
-    return [addresses[arg.handle] if isinstance(arg, Ref) else arg for arg in command.args]
 
 
 def _pattern(command: LaunchCommand, held: Sequence[Held]) -> tuple[Any, tuple[int, ...]]:

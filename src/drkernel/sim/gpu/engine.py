@@ -9,7 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -17,12 +17,12 @@ import torch
 from drkernel.sim.cost.operators import in_order, read_only
 from drkernel.sim.gpu.accounts import ILLEGAL, Accounts, Counters, LaunchRecord, bytes_told
 from drkernel.sim.gpu.argument_checks import check_arguments
-from drkernel.sim.gpu.counting import Counted, plain_arguments
+from drkernel.sim.gpu.counting import Counted
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree import DataFree, FormOperators
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
-from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee
+from drkernel.sim.gpu.heap import DeviceHeap, Held, foresee, plain_arguments
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import IEEE, TF32, HostReads, Interference, disturbed
 from drkernel.sim.gpu.lazy import LazyWork
@@ -45,6 +45,10 @@ from ttir_executor.compiled import (
 )
 from ttir_executor.order import IN_ORDER, Order, draw_order
 
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
+"""largest grids that CUDA launches"""
+MOST_KERNELS = 256
+"""kernels of which a device keeps what it has worked out"""
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 
@@ -83,6 +87,8 @@ class DeviceEngine:
         self.data_free = data_free
         self.checks = checks if data_free is None else "off"
         self.target = Target(spec, depth)
+        self._loaded = lru_cache(MOST_KERNELS)(self._load)
+        self._weights = lru_cache(MOST_KERNELS)(partial(weights_of, spec=spec))
         self.memory_bytes = memory_bytes or spec.hbm_bytes
         contents = None if data_free is None else data_free.contents_bytes
         self.heap = DeviceHeap(self.memory_bytes, budget_bytes, contents_bytes=contents)
@@ -286,18 +292,34 @@ class DeviceEngine:
     def launch(self, command: LaunchCommand) -> None:
         """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
         self._refuse_after_fault()
-        programs = self.target.programs(command.grid)
-        if programs == 0:
+        if not self._programs(command.grid):
             return
-        ttir = command.ttir.replace(TF32, IEEE) if self.interference == "full_products" else command.ttir
-        kernel = compile_ttir(ttir, name=command.name)
-        resources = self.target.resources(kernel, command)
+        full_products = self.interference == "full_products"
+        terms = command.ttir, command.name, command.num_warps, command.num_stages
+        kernel, resources = self._loaded(*terms, full_products)
         place = len(self.counters.launches)
         if self.interference == "skip" and (self.skip_only is None or place in self.skip_only):
             self.flow.skipped()
             self.counters.launches.append(self._record_of(command, suppressed=True))
             return
         self._execute(kernel, command, resources, place)
+
+    def _load(
+        self, ttir: str, name: str, num_warps: int, num_stages: int, full_products: bool
+    ) -> tuple[CompiledKernel, KernelResources | None]:
+        """A kernel and its resources; refuses one that the GPU would refuse."""
+        kernel = compile_ttir(ttir.replace(TF32, IEEE) if full_products else ttir, name=name)
+        return kernel, self.target.resources(kernel, ttir, num_warps, num_stages)
+
+    def _programs(self, grid: tuple[int, int, int]) -> int:
+        """The programs of a grid: 0 when a size is 0, as in Triton's launchers. Raises beyond the GPU's limits."""
+        x, y, z = grid
+        if x * y * z <= 0:
+            return 0
+        if min(grid) < 1 or x > MAX_GRID_X or (self.spec.vendor == "nvidia" and max(y, z) > MAX_GRID_YZ):
+            limits = f"at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ}"
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid}; {limits})")
+        return x * y * z
 
     def _execute(
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
@@ -318,7 +340,7 @@ class DeviceEngine:
         on = self.heap.tables_fit(held, must=self.checks == "full") and self.checks != "off"
         sample = SAMPLED_PROGRAMS if self.checks == "auto" else None
         checks = Checks(uninitialized=on, race=on, sample=sample, seed=seed)
-        order = draw_order(seed, self.target.programs(command.grid)) if self.schedule.permuted else IN_ORDER
+        order = draw_order(seed, self._programs(command.grid)) if self.schedule.permuted else IN_ORDER
         return self.run_kernel(kernel, command.grid, args, checks, order, self.weights(command))
 
     def run_late(
@@ -389,7 +411,7 @@ class DeviceEngine:
 
     def weights(self, command: LaunchCommand) -> tuple[float, ...]:
         """What entering each block of a launch's kernel costs a program, in clocks."""
-        return weights_of(command.ttir, command.num_warps, command.num_stages, self.spec)
+        return self._weights(command.ttir, command.num_warps, command.num_stages)
 
     def _record_of(self, command: LaunchCommand, *, suppressed: bool = False, **facts: Any) -> LaunchRecord:
         return LaunchRecord(

@@ -21,7 +21,7 @@ import torch
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.gpu.shapes import bare, mapped, prepare_shapes, tensors_in
-from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
+from drkernel.sim.wire.commands import DTYPES, LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp
 from ttir_executor.allocations import MemoryMap
 
 SHARE = 0.25
@@ -508,6 +508,12 @@ def extent_of(spec: TensorSpec) -> tuple[int, int]:
         return spec.address, 0
     last = sum((size - 1) * stride for size, stride in zip(spec.shape, spec.stride, strict=True))
     return spec.address, (last + 1) * spec.dtype.itemsize
+
+
+def plain_arguments(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:
+    """A launch's arguments with addresses for tensors."""
+    addresses = {one.spec.handle: one.spec.address for one in held}
+    return [addresses[arg.handle] if isinstance(arg, Ref) else arg for arg in command.args]
 
 
 def poison(tensor: torch.Tensor, policy: str, noise: torch.Generator) -> None:

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
-from drkernel.sim.gpu.counting import Counted, LaunchCounter, given_to, plain_arguments
-from drkernel.sim.gpu.heap import Held, bytes_of, poison
+from drkernel.sim.gpu.counting import Counted, LaunchCounter, given_to
+from drkernel.sim.gpu.heap import Held, bytes_of, plain_arguments, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import bare, forms_of_new, mapped
 from drkernel.sim.target import KernelResources

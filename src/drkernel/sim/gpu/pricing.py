@@ -28,7 +28,7 @@ from drkernel.sim.target import (
     exact_shared,
     shared_bytes,
 )
-from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused
+from drkernel.sim.wire.commands import LaunchRefused
 from ttir_executor.compiled import CompiledKernel, LaunchStats, compile_ttir
 from ttir_executor.lower.plan import blocks_of
 from ttir_executor.ttir.ir import elem_bytes
@@ -46,7 +46,6 @@ def profile_of_text(ttir: str) -> KernelProfile:
     return profile_of(compile_ttir(ttir).function)
 
 
-@lru_cache(maxsize=1024)
 def weights_of(ttir: str, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
     """What entering each block of a kernel costs a program, in clocks."""
     alone = block_seconds(profile_of_text(ttir), num_warps, num_stages, spec, {})
@@ -81,9 +80,6 @@ def price_launch(
     return cost.without_price(profile.unpriced) if profile.unpriced else cost
 
 
-MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
-"""largest grids that CUDA launches"""
-
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
 
@@ -102,17 +98,6 @@ class Target:
 
     spec: GPUSpec
     depth: Depth
-
-    def programs(self, grid: tuple[int, int, int]) -> int:
-        """Return the programs of a grid: 0 when a size is 0, as in Triton's launchers. Raises beyond the GPU's
-        limits."""
-        x, y, z = grid
-        if x * y * z <= 0:
-            return 0
-        if min(grid) < 1 or x > MAX_GRID_X or (self.spec.vendor == "nvidia" and max(y, z) > MAX_GRID_YZ):
-            limits = f"at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ}"
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid}; {limits})")
-        return x * y * z
 
     def figures(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
         """Registers and spilled words a thread, and bytes of shared memory a program, on the target.
@@ -135,18 +120,17 @@ class Target:
         except TargetCompileError as error:
             raise LaunchRefused(f"{error.kind}: {error}") from error
 
-    def resources(self, kernel: CompiledKernel, command: LaunchCommand) -> KernelResources | None:
+    def resources(self, kernel: CompiledKernel, ttir: str, warps: int, stages: int) -> KernelResources | None:
         """Return the resources of a launch, as far as known at this depth; refuse launches that the GPU would
         refuse."""
         if self.depth == "full":
-            return self._compile(command.ttir, command.num_warps, command.num_stages)
-        warps, stages = command.num_warps, command.num_stages
+            return self._compile(ttir, warps, stages)
         try:
-            found = shared_bytes(kernel.function, command.ttir, self.spec, warps, stages)
+            found = shared_bytes(kernel.function, ttir, self.spec, warps, stages)
         except OverShared as error:
             raise LaunchRefused(f"OutOfResources: {error}") from error
         except PassesFailed as error:
-            raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {command.name}: {error}") from error
+            raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {kernel.name}: {error}") from error
         if found is None:
             return None
         return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found))

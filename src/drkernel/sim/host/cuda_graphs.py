@@ -228,7 +228,7 @@ def _handles(value: Any) -> list[int]:
 @contextmanager
 def graphs_on(channel: BelowModes) -> Iterator[None]:
     """Offer CUDA graphs in ``torch.cuda``, on a device in this process."""
-    layer = channel.inner = _CaptureLayer(channel.inner)
+    layer = _CaptureLayer(channel.inner)
 
     class CUDAGraph(Partial):
         """Commands of the device that can be executed again."""
@@ -238,6 +238,7 @@ def graphs_on(channel: BelowModes) -> Iterator[None]:
             self._capture: Any = None
 
         def capture_begin(self, *_: Any, **__: Any) -> None:
+            channel.inner = layer  # from the first capture on
             self._capture = layer.capture()
             self._recorded = self._capture.__enter__()
 
