@@ -44,6 +44,13 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
 
 
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_program_that_a_page_names_exists_or_the_line_says_at_which_commit_it_did(page):
+    for line in page.read_text(encoding="utf-8").splitlines():
+        gone = [name for name in re.findall(r"benchmarks/\w+\.py", line) if not (ROOT / name).exists()]
+        assert not gone or re.search(r"\bat [0-9a-f]{8}\b", line), f"{page.name} names {gone[0]}"
+
+
 def commands(page: Path) -> list[list[str]]:
     """The words of every ``drkernel`` command line in a page's code blocks."""
     found = []
