@@ -259,7 +259,7 @@ def _elements(
             value = got.to(want.value.dtype)
             difference = torch.nan_to_num(distance(value, want.value), nan=torch.inf, posinf=torch.inf)
             ratio = difference / room
-            ratio[_same_special(value, want)] = 0.0
+            ratio.masked_fill_(_same_special(value, want), 0.0)
         wrong = ratio > 1
     worst = float(ratio.max())
     if not bool(wrong.any()):
