@@ -470,17 +470,11 @@ class DeviceHeap:
         allocation.contents = storage.data_ptr()
         contents.copy_(source)
 
-    def whole(self, held: Held) -> torch.Tensor:
-        """All bytes of a storage that has contents."""
-        found = self.contents(held)
-        assert found is not None
-        return torch.empty(0, dtype=torch.uint8).set_(found.untyped_storage())  # type: ignore[call-overload, no-any-return]
-
-    def restore(self, held: Held, before: torch.Tensor) -> None:
+    def restore(self, held: Held, before: torch.UntypedStorage) -> None:
         """Put back all bytes of a storage that had contents, and may have them no more."""
         if not self.has_contents(held):
             self.fill(held, torch.zeros((), dtype=held.spec.dtype))
-        self.whole(held).copy_(before)
+        self.contents(held).untyped_storage().copy_(before)  # type: ignore[union-attr]
 
     def forget(self, base: int) -> None:
         """Drop a storage's contents: they are no longer known."""

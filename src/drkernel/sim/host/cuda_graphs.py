@@ -46,7 +46,7 @@ class _Recorded:
         """launches, operators with their arguments and results, and new forms"""
         self.handles: set[int] = set()
         """tensors that the commands read and write"""
-        self.saved: dict[int, tuple[Held, torch.Tensor]] = {}
+        self.saved: dict[int, tuple[Held, torch.UntypedStorage]] = {}
         """during a capture: base of a storage with contents -> a tensor over it, and its earlier bytes"""
 
 
@@ -213,8 +213,9 @@ class _CaptureLayer:
         assert self.recording is not None
         for handle in handles:
             held = self.engine.heap.held(handle)
-            if held.base not in self.recording.saved and held.nbytes and self.engine.heap.has_contents(held):
-                self.recording.saved[held.base] = (held, self.engine.heap.whole(held).clone())
+            contents = self.engine.heap.contents(held) if held.nbytes else None
+            if held.base not in self.recording.saved and contents is not None:
+                self.recording.saved[held.base] = (held, contents.untyped_storage().clone())
 
 
 def _handles(value: Any) -> list[int]:
