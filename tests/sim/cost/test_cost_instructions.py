@@ -52,6 +52,24 @@ def test_a_rounding_to_whole_numbers_is_a_conversion() -> None:
     assert of("__nv_float_as_int", "i32") == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "target", "special"),
+    [("uitofp", "i8", "bf16", 1), ("sitofp", "i8", "f16", 1), ("sitofp", "i8", "bf16", 0), ("uitofp", "i32", "bf16", 1),
+     ("sitofp", "i32", "f32", 0), ("fptosi", "f32", "i32", 1), ("fptosi", "f16", "i8", 1)],
+)  # fmt: skip
+def test_the_unit_of_special_functions_converts_numbers(name: str, source: str, target: str, special: int) -> None:
+    """``I2F`` and ``F2I`` in machine code (ptxas 12.8, sm_90), but where ``I2FP`` or arithmetic does it."""
+    text = f"""module {{
+  tt.func public @kernel(%x: {source}) {{
+    %all = tt.splat %x : {source} -> tensor<128x{source}>
+    %y = arith.{name} %all : tensor<128x{source}> to tensor<128x{target}>
+    tt.return
+  }}
+}}"""
+    (op,) = [op for op in walk(parse_ttir(text).body) if op.name == f"arith.{name}"]
+    assert instructions(op).get("sfu", 0.0) == special
+
+
 SCAN = """
 module {{
   tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}) {{

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
+from drkernel.sim.gpu.datafree import DataFree
 
 
 @triton.jit
@@ -163,3 +164,31 @@ def test_graphed_callables(dev: sim.SimDevice) -> None:
     (gradient,) = torch.autograd.grad(got.sum(), x)
     torch.testing.assert_close(got.detach().cpu(), want.detach().cpu())
     torch.testing.assert_close(gradient.cpu(), want_gradient.cpu())
+
+
+@triton.jit
+def stepped(out, by, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(out + at) + tl.load(by))
+
+
+def test_without_data_a_capture_changes_no_contents_and_a_replay_costs_the_same() -> None:
+    def work(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            stepped[(1,)](x, count, N=64)
+        return count + 1
+
+    seconds = {}
+    for data in (True, False):
+        with sim.device("h100", data_free=None if data else DataFree()) as dev:
+            x, count = torch.zeros(64, device="cuda"), torch.ones(1, dtype=torch.int64, device="cuda")
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                count.add_(1)
+                more = work(x, count)
+            assert count.item() == 1
+            dev.reset_counters()
+            graph.replay()
+            assert count.item() == 2 and more.item() == 3
+            seconds[data] = dev.profile().elapsed_seconds
+    assert seconds[True] == pytest.approx(seconds[False]) and seconds[False] < 20 * 30e-6

@@ -57,7 +57,7 @@ UNKNOWN = (60.0, 2.0)
 _POSITIONS = ("tt.make_range", "tt.get_program_id", "tt.get_num_programs")
 _LIBRARY_CONVERSION = re.compile(r"(float|double|u?int|u?ll|half)(2|_as_)(float|double|u?int|u?ll|half)")
 _DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
-_CONVERSIONS = frozenset({"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"})
+CONVERSIONS = frozenset({"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"})
 
 
 def instructions(op: Op) -> Counts:
@@ -77,8 +77,8 @@ def instructions(op: Op) -> Counts:
         return _scaled(source.elem, *_FUNCTIONS["fmod"])
     if name == "arith.negf":
         return {}  # a modifier of the operand
-    if name in _CONVERSIONS or name == "tt.fp_to_fp":
-        return _conversion(source, type_)
+    if name in CONVERSIONS or name == "tt.fp_to_fp":
+        return _conversion(op, source, type_)
     if name in _DIVISIONS:
         return {"int": _division(op, type_)}
     if (name == "tt.trans" and _of_memory(op)) or (name == "arith.select" and in_branch(op)):
@@ -153,13 +153,20 @@ def _plain(name: str) -> str:
     return name
 
 
-def _conversion(source: Type, target: Type) -> Counts:
+def _conversion(op: Op, source: Type, target: Type) -> Counts:
+    """Between whole numbers and floats the unit of special functions converts, but a word to fp32 from Hopper on;
+    signed bytes become bf16 by arithmetic (machine code by ptxas 12.8, sm_80 to 100)."""
     if "f64" in (source.elem, target.elem):
         return {"sfu": 1.0}
     if source.is_float and target.is_float:
         eight = 8 in (source.bits, target.bits)
         return {"int": 2.0} if eight else {"fp32": 0.5}  # packed two by two
-    return {"int": float(_words(source if not source.is_float else target))}
+    if source.bits == 1 or (source.bits == 32 and target.elem == "f32"):
+        return {"int": 1.0}
+    if source.bits == 8 and target.elem == "bf16" and op.name == "arith.sitofp":
+        return {"int": 2.0, "bf16": 0.5}
+    narrow = min(each.bits for each in (source, target) if not each.is_float) < 32
+    return {"sfu": 1.0, "int": 1.0} if narrow else {"sfu": 1.0}
 
 
 def _words(type_: Type) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from drkernel.sim.cost.instructions import in_branch, instructions
+from drkernel.sim.cost.instructions import CONVERSIONS, in_branch, instructions
 from drkernel.sim.cost.layouts import (
     MOVES,
     VECTOR_BYTES,
@@ -430,7 +430,8 @@ def _puts_off(block: BasicBlock) -> bool:
     elements wait for, nor branches, which functions of the device library have."""
     if any(op.name in (*COMBINED, *PRODUCTS, *_NESTS, *_ORDERS, "tt.extern_elementwise") for op in block.ops):
         return False
-    return any(op.results and op.results[0].type.is_block and "sfu" in instructions(op) for op in block.ops)
+    made = [op for op in block.ops if op.results and op.results[0].type.is_block and op.name not in CONVERSIONS]
+    return any("sfu" in instructions(op) for op in made)
 
 
 def _crossed(value: Value, axis: int) -> bool:

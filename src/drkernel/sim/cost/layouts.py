@@ -8,6 +8,7 @@ so that neighbours do the same work, and loads of fewer elements than threads ar
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -229,56 +230,57 @@ def _rank(value: Value) -> int:
 
 def step(value: Value, axis: int) -> str:
     """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
-    return _step(value, axis, 48, {})
+    return {0.0: "same", 1.0: "beside"}.get(_stride(value, axis, 48, {}), "other")
 
 
-def _step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], str]) -> str:
-    """Each value once: a chain of products of a value with itself has a number of ways that doubles with each."""
+def _stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
+    """Elements from one to the next along an axis: infinite times an unknown number, NaN where nothing is known. Each
+    value once: a chain of products of a value with itself has a number of ways that doubles with each."""
     key = id(value), axis
     if key not in seen:
-        seen[key] = _new_step(value, axis, steps, seen)
+        seen[key] = _new_stride(value, axis, steps, seen)
     return seen[key]
 
 
-def _new_step(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], str]) -> str:
+def _new_stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
     shape, op = value.type.shape, value.op
     if not shape or shape[axis] == 1:
-        return "same"
+        return 0.0
     axis %= len(shape)
     if steps == 0:
-        return "other"
+        return math.nan
     if op is None:
         start = start_of(value)
-        return _step(start, axis, steps - 1, seen) if start is not None else "other"
+        return _stride(start, axis, steps - 1, seen) if start is not None else math.nan
     if op.name == "tt.make_range" or hint(op, "contiguity") == shape[axis]:
-        return "beside"
+        return 1.0
     if op.name in ("tt.splat", "arith.constant"):
-        return "same"
+        return 0.0
     if op.name == "scf.if":
         ends = [region.blocks[-1].ops[-1].operands[value.index] for region in op.regions]
-        first, *others = [_step(end, axis, steps - 1, seen) for end in ends]
-        return first if all(each == first for each in others) else "other"
+        first, *others = [_stride(end, axis, steps - 1, seen) for end in ends]
+        return first if all(each == first for each in others) else math.nan
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
-        return "same" if axis == new else _step(op.operands[0], axis - (axis > new), steps - 1, seen)
+        return 0.0 if axis == new else _stride(op.operands[0], axis - (axis > new), steps - 1, seen)
     if op.name == "tt.reshape":
         inner = op.operands[0].type.shape or ()
         wide, own = ([n for n, size in enumerate(sizes) if size > 1] for sizes in (inner, shape))
         alike = [inner[n] for n in wide] == [shape[n] for n in own]  # axes of one position come and go
-        return _step(op.operands[0], wide[own.index(axis)], steps - 1, seen) if alike else "other"
+        return _stride(op.operands[0], wide[own.index(axis)], steps - 1, seen) if alike else math.nan
     if any(_rank(operand) not in (0, len(shape)) for operand in op.operands):
-        return "other"
-    kinds = [_step(operand, axis, steps - 1, seen) for operand in op.operands]
-    if all(kind == "same" for kind in kinds):
-        return "same"
+        return math.nan
+    each = [_stride(operand, axis, steps - 1, seen) for operand in op.operands]
+    if not any(each):
+        return 0.0
     if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
-        return kinds[0]
-    if op.name in ("arith.divsi", "arith.divui") and kinds == ["beside", "same"]:  # whole vectors have one quotient
-        return "other" if known_number(op.operands[1]) % VECTOR_BYTES else "same"
-    once = op.name == "arith.muli" and 1 in map(known_number, op.operands)  # the last stride of a descriptor
-    if (once or op.name in ("tt.addptr", "arith.addi", "arith.subi")) and sorted(kinds) == ["beside", "same"]:
-        return "beside"
-    return "other"
+        return each[0]
+    if op.name in ("arith.divsi", "arith.divui") and each == [1.0, 0.0]:  # whole vectors have one quotient
+        return math.nan if known_number(op.operands[1]) % VECTOR_BYTES else 0.0
+    if op.name == "arith.muli" and 0.0 in each:
+        factor = known_number(op.operands[each.index(0.0)])
+        return sum(each) * factor if factor > 0 else math.inf
+    return sum(each) if op.name in ("tt.addptr", "arith.addi", "arith.subi") else math.nan
 
 
 def start_of(value: Value) -> Value | None:
@@ -327,25 +329,4 @@ def nearby(load: Op) -> float:
 def _apart(pointer: Value, least: int) -> bool:
     """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
     so many apart."""
-    ahead, seen = [(pointer, 0)], set[tuple[int, int]]()
-    while ahead:
-        value, axis = ahead.pop()
-        op = value.op
-        if op is None and (start := start_of(value)) is not None:
-            ahead.append((start, axis))
-            continue
-        if op is None or op.name not in (*MOVES, "arith.remsi") or step(value, axis) == "same":
-            return False
-        if op.name == "tt.expand_dims":
-            ahead.append((op.operands[0], axis - (axis > int(op.attrs.get("axis", "0")))))
-            continue
-        varying = [each for each in op.operands if each.type.is_block and step(each, axis) != "same"]
-        if op.name == "arith.muli":
-            factors = [known_number(each) for each in op.operands if len(varying) == 1 and each is not varying[0]]
-            if not factors:
-                return False
-            if not factors[0] or factors[0] >= least:
-                continue
-        ahead += [(each, axis) for each in varying if (id(each), axis) not in seen]
-        seen.update((id(each), axis) for each in varying)
-    return True
+    return _stride(pointer, 0, 48, {}) >= least

@@ -470,6 +470,12 @@ class DeviceHeap:
         allocation.contents = storage.data_ptr()
         contents.copy_(source)
 
+    def restore(self, held: Held, before: torch.UntypedStorage) -> None:
+        """Put back all bytes of a storage that had contents, and may have them no more."""
+        if not self.has_contents(held):
+            self.fill(held, torch.zeros((), dtype=held.spec.dtype))
+        self.contents(held).untyped_storage().copy_(before)  # type: ignore[union-attr]
+
     def forget(self, base: int) -> None:
         """Drop a storage's contents: they are no longer known."""
         if self._contents.pop(base, None) is not None and (allocation := self.memory.find(base)) is not None:

@@ -17,11 +17,12 @@ import torch
 
 from drkernel.sim.gpu.accounts import Accounts
 from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_rules import rule_of
 from drkernel.sim.host.attach import BelowModes
 from drkernel.sim.host.cuda_api import replaced_attributes
 from drkernel.sim.host.loading import Partial
-from drkernel.sim.wire.commands import LaunchCommand, Ref, TensorSpec, UnsupportedOp
+from drkernel.sim.wire.commands import LaunchCommand, Ref, TensorSpec
 
 EMPTY = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
@@ -45,8 +46,8 @@ class _Recorded:
         """launches, operators with their arguments and results, and new forms"""
         self.handles: set[int] = set()
         """tensors that the commands read and write"""
-        self.saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """during a capture: base of a storage -> its bytes on the device, and their earlier contents"""
+        self.saved: dict[int, tuple[Held, torch.UntypedStorage]] = {}
+        """during a capture: base of a storage with contents -> a tensor over it, and its earlier bytes"""
 
 
 class _CaptureLayer:
@@ -134,8 +135,6 @@ class _CaptureLayer:
     @contextmanager
     def capture(self) -> Iterator[_Recorded]:
         """Record the commands of a block, and undo their effects."""
-        if self.engine.data_free is not None:
-            raise UnsupportedOp("a CUDA graph on a device without data")
         if self.recording is not None:
             raise RuntimeError("CUDA error: a graph is being captured already")
         engine, recorded = self.engine, _Recorded()
@@ -148,8 +147,8 @@ class _CaptureLayer:
         finally:
             self.recording, engine.accounts = None, accounts
             engine.random.command(0, None, state)
-            for extent, before in recorded.saved.values():
-                extent.copy_(before)
+            for held, before in recorded.saved.values():
+                engine.heap.restore(held, before)
             recorded.saved.clear()
             for handle in recorded.handles:
                 self._held[handle] = self._held.get(handle, 0) + 1
@@ -187,8 +186,13 @@ class _CaptureLayer:
         heap = self.engine.heap
         for old, new in zip(captured, again, strict=True):
             if old != new:
-                held = heap.held(old)
-                held.tensor.copy_(heap.held(new).tensor)
+                held, made = heap.held(old), heap.contents(heap.held(new))
+                if made is None:
+                    heap.forget(held.base)
+                elif heap.has_data:
+                    held.tensor.copy_(made)
+                else:
+                    heap.fill(held, made)
                 heap.mark_written(held)
                 self.engine.free(new)
 
@@ -209,9 +213,9 @@ class _CaptureLayer:
         assert self.recording is not None
         for handle in handles:
             held = self.engine.heap.held(handle)
-            if held.base not in self.recording.saved and held.nbytes:
-                whole = torch.empty(0, dtype=torch.uint8).set_(held.tensor.untyped_storage())  # type: ignore[call-overload]
-                self.recording.saved[held.base] = (whole, whole.clone())
+            contents = self.engine.heap.contents(held) if held.nbytes else None
+            if held.base not in self.recording.saved and contents is not None:
+                self.recording.saved[held.base] = (held, contents.untyped_storage().clone())
 
 
 def _handles(value: Any) -> list[int]:
