@@ -36,8 +36,8 @@ class ExportFilter(Config):
         "best", description="the answer a row ends with: the best of each trajectory, its last, or one row for each"
     )
     status: tuple[str, ...] = Field(("correct",), description="statuses that pass; empty lets all pass")
-    min_speedup: float | None = Field(None, ge=0)
-    min_coverage: float | None = Field(None, ge=0, le=1)
+    min_speedup: float | None = Field(None, ge=0, description="of the last answer")
+    min_coverage: float | None = Field(None, ge=0, le=1, description="of the last answer, 0 to 1")
     allow_hacks: bool = Field(False, description="let trajectories with a condemned answer pass")
     without: tuple[str, ...] = Field((), description="findings of any severity that no answer of the row may have")
     max_tokens: int | None = Field(None, ge=1, description="longest conversation")
