@@ -247,10 +247,8 @@ def _usage(raw: dict[str, Any] | None) -> Usage | None:
     completion = raw.get("completion_tokens")
     if not isinstance(completion, int):
         return None
-    prompt, cached = (
-        _count(raw.get("prompt_tokens")),
-        _count(_object(raw.get("prompt_tokens_details")).get("cached_tokens")),
-    )
+    prompt = _count(raw.get("prompt_tokens"))
+    cached = _count(_object(raw.get("prompt_tokens_details")).get("cached_tokens"))
     return Usage(prompt=prompt, completion=max(0, completion), cached=min(prompt, cached))
 
 

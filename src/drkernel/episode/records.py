@@ -215,6 +215,11 @@ class Turn(Config):
         return None if self.verdict.timed_at is None else self.verdict.timed_at.words
 
     @property
+    def untimed(self) -> str | None:
+        """Why the task's own sizes were not timed."""
+        return self.verdict.untimed
+
+    @property
     def launch_coverage(self) -> float | None:
         """Share of kernel launches that are the candidate's own (0..1), where profiled."""
         return None if self.verdict.profile is None else self.verdict.profile.launch_coverage

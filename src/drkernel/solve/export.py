@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from drkernel.base.files import replacing, write_atomic
 from drkernel.config import Config, ConfigError
@@ -47,7 +47,7 @@ class ExportFilter(Config):
 class ExportTurn(Config):
     """The verdict on one of the row's answers."""
 
-    turn: int
+    turn: int = Field(validation_alias=AliasChoices("turn", "number"))
     status: str
     reward: float | None
     speedup: float | None
@@ -183,24 +183,10 @@ def _row(
         model=bench.model,
         device=end.verdict.device,
         messages=tuple(messages),
-        turns=tuple(_turn(turn) for turn in chain),
+        turns=tuple(ExportTurn.model_validate(turn, from_attributes=True) for turn in chain),
         tokens=tokens,
         tokens_estimated=count is None,
         prompts_version=bench.resolved.prompts_version,
-    )
-
-
-def _turn(turn: Turn) -> ExportTurn:
-    return ExportTurn(
-        turn=turn.number,
-        status=turn.status,
-        reward=turn.reward,
-        speedup=turn.speedup,
-        coverage=turn.coverage,
-        checked_at=turn.checked_at,
-        timed_at=turn.timed_at,
-        untimed=turn.verdict.untimed,
-        findings=turn.findings,
     )
 
 
