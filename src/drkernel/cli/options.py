@@ -44,7 +44,7 @@ class Fields:
         for option, key in self.keys.items():
             field = known[key]
             default = self.defaults.get(option, None if field.default == () else field.default)
-            tail = (r"; None:.*", "") if default is not None else (r"\bNone\b:?", "default:")
+            tail = (r"; None\b.*", "") if default is not None else (r"\bNone\b:?", "default:")
             told = typer.Option(help=re.sub(*tail, field.description or ""))
             hint = _shown(field.annotation, told, field.metadata)
             yield inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

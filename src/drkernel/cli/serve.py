@@ -299,11 +299,9 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
             for count, row in enumerate(rows, 1):  # noqa: B007
                 file.write(json.dumps(row) + "\n")
         return count
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ConfigError("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl") from None
+    import pyarrow
+    import pyarrow.parquet
+
     numbers = {"submitted", "finished", "speedup", "coverage"}
     names = (
         "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",

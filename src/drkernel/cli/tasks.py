@@ -18,13 +18,13 @@ import typer
 from drkernel.cli import terms
 from drkernel.cli.options import Fields, Graders, spread
 from drkernel.config import ConfigError
+from drkernel.episode.meter import CallLimits, Meter
+from drkernel.episode.records import Sampling
 from drkernel.rl.data.coldstart import ColdstartConfig
-from drkernel.solve.config import TaskChoice, choose, default_profile, open_model
+from drkernel.solve.config import Endpoint, TaskChoice, choose, default_profile, open_model
 from drkernel.view import counts
 
 if TYPE_CHECKING:
-    from drkernel.episode.meter import Meter
-    from drkernel.episode.records import Sampling
     from drkernel.episode.renderer import Prompts
     from drkernel.rl.data.coldstart import ColdstartSummary
     from drkernel.task import Task
@@ -344,26 +344,22 @@ def coldstart(
     ] = ColdstartConfig(),
     source: Annotated[str, typer.Option(help="program, or a model: openai:NAME, command:PROGRAM, ...")] = "program",
     prompts: Annotated[str, typer.Option(help="compact or full (default: compact, full for a model)")] = "",
-    base_url: Annotated[str | None, typer.Option(help="of a model: an OpenAI-compatible endpoint")] = None,
-    key_env: Annotated[str | None, typer.Option(help="of a model: variable with the key (OPENAI_API_KEY)")] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="of a model's answers")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="token budget of one answer")] = 8192,
-    concurrency: Annotated[int, typer.Option(min=1, help="requests to a model at once")] = 8,
+    endpoint: Annotated[Endpoint, Fields("base_url", "key_env")] = Endpoint(),
+    sampling: Annotated[Sampling, Fields("temperature", "max_tokens")] = Sampling(),
+    limits: Annotated[CallLimits, Fields("concurrency")] = CallLimits(),
     graders: Annotated[Graders, Fields("slots")] = Graders(),
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.episode.records import Sampling
-
     chosen = prompts or ("compact" if source == "program" else "full")
-    at_once = 2 * (graders.slots or 2) + (concurrency if source != "program" else 0)
+    at_once = 2 * (graders.slots or 2) + (limits.concurrency if source != "program" else 0)
     episode = plan.episode.model_copy(update={"prompts": chosen})
     config = plan.model_copy(update={"episode": episode, "concurrency": at_once})
     try:
         meter = None
         if source != "program":
-            sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=plan.seed)
-            meter = _open(source, base_url, key_env, sampling, concurrency, out)
+            sampling = sampling.model_copy(update={"seed": plan.seed})
+            meter = _open(source, endpoint, sampling, limits, out)
             config = config.model_copy(update={"source": meter.name, "sampling": sampling})
         summary = asyncio.run(_write(config, out, graders, meter, quiet=as_json))
     except KeyboardInterrupt:
@@ -383,15 +379,13 @@ def coldstart(
     raise SystemExit(0 if summary.trajectories else 1)
 
 
-def _open(
-    source: str, base_url: str | None, key_env: str | None, sampling: Sampling, concurrency: int, out: Path
-) -> Meter:
+def _open(source: str, endpoint: Endpoint, sampling: Sampling, limits: CallLimits, out: Path) -> Meter:
     """Open the model, caching its replies beside the data so that none is paid for twice."""
-    from drkernel.episode.meter import CallLimits, Meter, ReplyCache
+    from drkernel.episode.meter import ReplyCache
 
-    client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
+    client = open_model(source, base_url=endpoint.base_url, key_env=endpoint.key_env, sampling=sampling)
     cache = ReplyCache(out.with_name(out.name + ".replies.sqlite"))
-    return Meter(client, cache=cache, limits=CallLimits(concurrency=concurrency))
+    return Meter(client, cache=cache, limits=limits)
 
 
 async def _write(

@@ -33,7 +33,7 @@ class Message(Config):
 class Sampling(Config):
     """How answers are sampled. A client that cannot honour a setting refuses it at construction."""
 
-    temperature: float | None = Field(1.0, ge=0, description="None leaves it to the endpoint")
+    temperature: float | None = Field(1.0, ge=0, description="of answers; None leaves it to the endpoint")
     top_p: float | None = Field(None, gt=0, le=1, description="None leaves it to the endpoint")
     max_tokens: int = Field(8192, ge=1, description="token budget of one answer")
     seed: int | None = Field(None, description="base of the seeds sent along; None sends none")

@@ -87,8 +87,8 @@ def export(
 ) -> ExportSummary:
     """Write the conversations of ``runs`` to ``out``, a ``.jsonl`` or ``.parquet`` file.
 
-    ``count`` counts the tokens of a conversation; None estimates them. Raises :class:`ConfigError` for another suffix,
-    a directory that is not a run, or missing pyarrow.
+    ``count`` counts the tokens of a conversation; None estimates them. Raises :class:`ConfigError` for another suffix
+    or a directory that is not a run.
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise ConfigError(f"{out}: the file's name must end in .jsonl or .parquet")
@@ -225,11 +225,9 @@ def _write_jsonl(path: Path, rows: Sequence[ExportRow]) -> None:
 
 
 def _write_parquet(path: Path, rows: Sequence[ExportRow]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigError("writing parquet needs pyarrow: pip install 'drkernel[data]'") from error
+    import pyarrow
+    import pyarrow.parquet
+
     text, real, whole = pyarrow.string(), pyarrow.float64(), pyarrow.int64()
     message = pyarrow.struct([("role", text), ("content", text)])
     turn = pyarrow.struct(
