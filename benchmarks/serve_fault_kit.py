@@ -20,7 +20,7 @@ from drkernel.task import Provenance, Task
 SERVER = """
 import asyncio, json, sys
 from drkernel.serve.app import make_app
-from drkernel.serve.service import Service
+from drkernel.serve.service import Service, ServiceTerms
 from drkernel.serve.store import Store
 from drkernel.verdict import Verdict
 import uvicorn
@@ -51,8 +51,8 @@ if ray:
                 return done
         return Slow()
     RayWorkers.beside(ray, "127.0.0.1", port, Lending("", make_pool=make_pool))
-service = Service(Store(path), Pool() if slots else None, slots=slots, lease_s=2.0)
-uvicorn.run(make_app(service, grace_s=1.0), host="127.0.0.1", port=port, log_level="critical")
+service = Service(Store(path), Pool() if slots else None, slots=slots, terms=ServiceTerms(lease_s=2.0, grace_s=1.0))
+uvicorn.run(make_app(service), host="127.0.0.1", port=port, log_level="critical")
 """
 """a service with an evaluator that takes some milliseconds: STORE PORT LOG SLOTS RAY-ADDRESS"""
 

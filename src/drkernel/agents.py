@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError
@@ -23,7 +23,7 @@ from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings, Pool
 from drkernel.gym.runner.confined_script import ConfinedRun, ScriptTerms, run_confined
 from drkernel.report.sim import terminal as render_run
 from drkernel.sim.spec import get_spec, known_gpus
-from drkernel.task import Provenance, Task, TaskError
+from drkernel.task import Precision, Provenance, Task, TaskError
 from drkernel.tasks.loaders import builtin_tasks, load_task
 from drkernel.verdict import Finding, Verdict, printable
 from ttir_executor.compiled import SimFinding
@@ -42,7 +42,7 @@ WIDTH = 100
 """columns of a rendered report"""
 
 
-class ToolError(Exception):
+class ToolError(Refusal, ResourceError):
     """The tool cannot do what was asked; the message says why, for the agent, without control characters."""
 
     def __str__(self) -> str:
@@ -65,8 +65,14 @@ class ToolLimits(Config):
     )
 
 
+Source = Annotated[str, Field(description="whole Python source, or a path under the server's folder where it has one")]
+
+
 class Toolbox:
-    """The tools of one server, over one pool."""
+    """The tools of one server, over one pool: agents read the annotations and docstrings of its tools.
+
+    A tool raises :class:`ToolError` for what cannot be graded, run or found, or when the budget is spent.
+    """
 
     def __init__(self, pool: Pool, limits: ToolLimits = ToolLimits()):
         self.pool, self.limits = pool, limits
@@ -78,15 +84,20 @@ class Toolbox:
 
     async def evaluate(
         self,
-        reference: str,
-        candidate: str,
-        device: str = "sim:h200",
-        precision: str | None = None,
+        reference: Annotated[
+            str,
+            Field(
+                description="source with Model, get_inputs, get_init_inputs (KernelBench's format); or a built-in "
+                "task such as builtin/level1/softmax"
+            ),
+        ],
+        candidate: Annotated[
+            Source, Field(description="source that defines ModelNew, like Model but with own kernels")
+        ],
+        device: Annotated[str, Field(description="sim:GPU models time (see gpus), cuda:N measures")] = "sim:h200",
+        precision: Annotated[Precision | None, Field(description="declared precision of the task")] = None,
     ) -> str:
-        """Grade ``candidate`` against ``reference``; return the decisive facts, the worst first.
-
-        Raises :class:`ToolError` for a request that cannot be graded, or when the budget is spent.
-        """
+        """Grade a kernel module against a reference: right or wrong, a hack or not, how fast, where the time goes."""
         task = self._task(reference, precision)
         source = self._text(candidate, "candidate")
         try:
@@ -100,12 +111,15 @@ class Toolbox:
         return self._answer(describe(verdict, source, self.limits.text), "verdicts", verdict)
 
     async def simulate(
-        self, script: str, gpu: str = "h200", no_data: bool = False, checks: Literal["auto", "full", "off"] = "auto"
+        self,
+        script: Annotated[
+            Source, Field(description="a script for CUDA (device='cuda', @triton.jit); it runs unchanged")
+        ],
+        gpu: Annotated[str, Field(description="h200, a100, l40s, ...; see gpus")] = "h200",
+        no_data: Annotated[bool, Field(description="model without data, for sizes too large to execute")] = False,
+        checks: Annotated[Literal["auto", "full", "off"], Field(description="the sanitizer")] = "auto",
     ) -> str:
-        """Run a script on a simulated GPU in the sandbox; return launches, findings with source lines, modelled time.
-
-        Raises :class:`ToolError` for an unknown GPU, or when the budget is spent.
-        """
+        """Run a script on a simulated GPU: launches, sanitizer findings with source lines, and the modelled profile."""
         try:
             name = get_spec(gpu.removeprefix("sim:")).name
         except ValueError as error:
@@ -117,8 +131,11 @@ class Toolbox:
             run = await asyncio.to_thread(run_confined, source, terms)
         return self._answer(describe_run(run, source, self.limits.text), "simulations", run)
 
-    def tasks(self, match: str = "") -> str:
-        """List the built-in tasks whose id or tags contain ``match``; show the source of the one that it names."""
+    def tasks(
+        self,
+        match: Annotated[str, Field(description="part of an id or a tag; a whole id shows the task's source")] = "",
+    ) -> str:
+        """List the built-in tasks, or show the reference of one."""
         found = [task for task in builtin_tasks() if match in task.id or match in task.tags]
         exact = [task for task in found if match in (task.id, task.id.removeprefix("builtin/"))]
         if exact:
@@ -128,7 +145,7 @@ class Toolbox:
         return "\n".join(f"{task.id}  {', '.join(task.tags)}" for task in found)
 
     def gpus(self) -> str:
-        """List the simulated GPUs with their published figures."""
+        """List the GPUs that can be simulated, with their published figures."""
         lines = ["name  GPU  memory GiB  GB/s  SMs"]
         for name in known_gpus():
             spec = get_spec(name)
@@ -138,8 +155,10 @@ class Toolbox:
             )
         return "\n".join(lines)
 
-    def explain(self, finding: str) -> str:
-        """Explain a finding and how to fix the kernel. Raises :class:`ToolError` for an unknown one."""
+    def explain(
+        self, finding: Annotated[str, Field(description="its name, e.g. decoy_kernel or out_of_bounds")]
+    ) -> str:
+        """Say what a finding of evaluate or simulate means, and how to mend the kernel."""
         try:
             return f"{finding}\n{explain(finding).text}"
         except ValueError as error:
@@ -248,104 +267,29 @@ def _mend(findings: Iterable[Finding | SimFinding]) -> str:
 # ---- The Model Context Protocol server
 
 
-T = TypeVar("T")
-
 INSTRUCTIONS = """drkernel grades Triton kernels without a GPU. Write a module ModelNew that computes what the
 reference's Model computes, faster, with kernels of its own. Use `simulate` for a script that launches kernels (it finds
 races and accesses out of bounds, and models the time), `evaluate` for a verdict (correct? a hack? how fast?),
 `explain` for a finding, `tasks` and `gpus` to see what there is. Times on sim: devices are modelled, not measured."""
 
-Source = Annotated[str, Field(description="whole Python source, or a path under the server's folder where it has one")]
-
 
 def make_server(box: Toolbox) -> MCPServer[Any]:
     """Return a server that offers the toolbox; the caller runs it over a transport."""
     server: MCPServer[Any] = MCPServer("drkernel", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
-
-    @server.tool()
-    async def evaluate(
-        reference: Annotated[
-            str,
-            Field(
-                description="source with Model, get_inputs, get_init_inputs (KernelBench's format); or a built-in "
-                "task such as builtin/level1/softmax"
-            ),
-        ],
-        candidate: Annotated[
-            Source, Field(description="source that defines ModelNew, like Model but with own kernels")
-        ],
-        device: Annotated[str, Field(description="sim:GPU models time (see gpus), cuda:N measures")] = "sim:h200",
-        precision: Annotated[
-            Literal["fp32", "tf32", "fp16", "bf16", "fp64"] | None, Field(description="declared precision of the task")
-        ] = None,
-    ) -> str:
-        """Grade a kernel module against a reference: right or wrong, a hack or not, how fast, where the time goes."""
-        return await _refused(box.evaluate(reference, candidate, device, precision))
-
-    @server.tool()
-    async def simulate(
-        script: Annotated[
-            Source, Field(description="a script for CUDA (device='cuda', @triton.jit); it runs unchanged")
-        ],
-        gpu: Annotated[str, Field(description="h200, a100, l40s, ...; see gpus")] = "h200",
-        no_data: Annotated[bool, Field(description="model without data, for sizes too large to execute")] = False,
-        checks: Annotated[Literal["auto", "full", "off"], Field(description="the sanitizer")] = "auto",
-    ) -> str:
-        """Run a script on a simulated GPU: launches, sanitizer findings with source lines, and the modelled profile."""
-        return await _refused(box.simulate(script, gpu, no_data, checks))
-
-    @server.tool()
-    async def tasks(
-        match: Annotated[str, Field(description="part of an id or a tag; a whole id shows the task's source")] = "",
-    ) -> str:
-        """List the built-in tasks, or show the reference of one."""
-        return _said(lambda: box.tasks(match))
-
-    @server.tool()
-    async def gpus() -> str:
-        """List the GPUs that can be simulated, with their published figures."""
-        return box.gpus()
-
-    @server.tool()
-    async def explain(
-        finding: Annotated[str, Field(description="its name, e.g. decoy_kernel or out_of_bounds")],
-    ) -> str:
-        """Say what a finding of evaluate or simulate means, and how to mend the kernel."""
-        return _said(lambda: box.explain(finding))
+    for tool in (box.evaluate, box.simulate, box.tasks, box.gpus, box.explain):
+        server.add_tool(tool)
 
     @server.resource("drkernel://verdicts/{digest}", mime_type="application/json")
     async def verdict(digest: str) -> str:
         """A whole verdict: profile rows, findings with their evidence, sandbox layers."""
-        return _record(box, f"verdicts/{digest}")
+        return box.record(f"verdicts/{digest}")
 
     @server.resource("drkernel://simulations/{digest}", mime_type="application/json")
     async def simulation(digest: str) -> str:
         """A whole simulation: every launch, finding and profile row, and what the script printed."""
-        return _record(box, f"simulations/{digest}")
+        return box.record(f"simulations/{digest}")
 
     return server
-
-
-async def _refused(answer: Awaitable[T]) -> T:
-    """Await an answer; what the toolbox refuses is an error that the agent reads."""
-    try:
-        return await answer
-    except ToolError as error:
-        raise Refusal(str(error)) from None
-
-
-def _said(answer: Any) -> str:
-    try:
-        return str(answer())
-    except ToolError as error:
-        raise Refusal(str(error)) from None
-
-
-def _record(box: Toolbox, path: str) -> str:
-    try:
-        return box.record(path)
-    except ToolError as error:
-        raise ResourceError(str(error)) from None
 
 
 def http_application(server: MCPServer[Any], token: str | None) -> Any:

@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, to_bytes
+from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.terms import LivePage
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.verdict import printable
@@ -172,12 +173,11 @@ Keys [default]:
 
 
 @app.command(help=HELP, context_settings=terms.FREE_FORM)
+@spread
 def bench(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="run directory (default: runs/bench-MODEL)")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once (default: one a core)")] = None,
-    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
-    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
+    graders: Annotated[Graders, Fields("slots", "pool", "total_memory_gib")] = Graders(),
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, run, print."""
@@ -186,7 +186,6 @@ def bench(
 
     terms.one_thread()
     try:
-        check_pool(pool)
         given = terms.parse(context.args)
         if given.others:
             raise ConfigError(f"{given.others[0]!r} is neither a key nor a file of terms (.yaml)")
@@ -199,9 +198,8 @@ def bench(
         resolved = Resolved(
             model=client.name, tasks_hash=prepared.hash, left_out=prepared.left_out, prompts_version=prompts.version
         )
-        total = to_bytes(total_memory_gib)
         with BenchRun(directory, config, resolved, prepared.tasks, prompts) as run:
-            summary = _run(run, terms.open_meter(config, client, directory), (pool, slots, total), quiet=as_json)
+            summary = _run(run, terms.open_meter(config, client, directory), graders, quiet=as_json)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
@@ -255,16 +253,13 @@ def _prepare(config: BenchConfig, quiet: bool) -> PreparedTasks:
     return prepared
 
 
-def _run(
-    run: BenchRun, meter: Meter, graders: tuple[str | None, int | None, int | None], quiet: bool
-) -> dict[str, Any]:
+def _run(run: BenchRun, meter: Meter, graders: Graders, quiet: bool) -> dict[str, Any]:
     """Run with a progress line; Ctrl-C leaves a summary of the results so far."""
     from drkernel.gym.pools.local import LocalPool
 
     async def play() -> dict[str, Any]:
-        url, slots, total = graders
         try:
-            async with terms.grading(url, slots=slots, total_bytes=total) as pool:
+            async with graders.grading() as pool:
                 # enough turns under way that both the model and the judges are busy
                 at_once = meter.limits.concurrency + (2 * pool.slots if isinstance(pool, LocalPool) else 64)
                 with LiveBench(run, meter, quiet=quiet) as live:

@@ -7,23 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from drkernel.cli.terms import (
-    HOST_HELP,
-    MEMORY_HELP,
-    POOL_HELP,
-    PRECISIONS,
-    check_pool,
-    declared,
-    grading,
-    no_profile,
-    output,
-    to_bytes,
-)
+from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.terms import HOST_HELP, no_profile, output
 from drkernel.config import ConfigError
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
+from drkernel.task import Precision
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -50,49 +40,41 @@ Examples:
 
 
 @app.command(help=HELP)
+@spread
 def evaluate(
     reference: Annotated[str, typer.Argument(help="a reference file, a built-in task or a task spec")],
     candidate: Annotated[str, typer.Argument(help="a file that defines ModelNew; '-' reads standard input")],
-    device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
+    terms: Annotated[
+        EvalSettings,
+        Fields(
+            "device", "baseline", "time_at", "checks", "trials", "co_judge", "seed", "unsafe_no_checks",
+            deadline="deadline_s", budget=("own_seconds", OWN_SECONDS),
+        ),
+    ] = EvalSettings(),
     host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
-    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
-    time_at: Annotated[str, typer.Option(help="sizes that are timed: the task's own, or checked")] = "own",
-    precision: Annotated[str | None, typer.Option(help=f"declared precision: {PRECISIONS}")] = None,
-    checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
-    trials: Annotated[int, typer.Option(help="timed calls on a measuring device, 20 at least")] = 30,
-    deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
-    budget: Annotated[float, typer.Option(help="seconds for own sizes with data if smaller ones fail")] = OWN_SECONDS,
-    co_judge: Annotated[str, typer.Option(help="simulated co-judge of cuda:N: auto, off or sim:GPU")] = "auto",
-    seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
+    precision: Annotated[Precision | None, typer.Option(help="declared precision")] = None,
     exact: Annotated[
         bool,
         typer.Option("--exact/--no-exact", help="compare a right answer with the reference without a tolerance, too"),
     ] = True,
-    unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
-    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
-    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
+    graders: Annotated[Graders, Fields("pool", "memory_gib")] = Graders(),
     html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
     trace: Annotated[Path | None, typer.Option(help="also write one call's kernels as a trace for Perfetto")] = None,
-) -> None:
+) -> None:  # fmt: skip
     """Parse, grade, print."""
     from drkernel.tasks.loaders import load_task
 
-    check_pool(pool)
-    device = in_host(device, host)
-    task = load_task(reference, declared(precision))
+    task = load_task(reference, precision)
     source = _candidate(candidate)
     if profile is not None and profile not in task.profiles:
         raise ConfigError(no_profile(task, profile))
-    settings = _settings(
-        device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        own_seconds=budget, unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge,
-        lines=html is not None or trace is not None, exact=float(exact),
-        **({} if profile is None else {"profile": profile}),
-    )  # fmt: skip
+    further = {"device": in_host(terms.device, host), "lines": html is not None or trace is not None}
+    given = {} if profile is None else {"profile": profile}
+    settings = terms.model_copy(update={**further, "exact": float(exact), **given})
     request = EvalRequest(task=task, candidate=source, settings=settings)
-    verdict = asyncio.run(_grade(request, pool, to_bytes(memory_gib)))
+    verdict = asyncio.run(_grade(request, graders))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -121,18 +103,9 @@ def _candidate(path: str) -> str:
         raise ConfigError(f"the candidate {path} is not UTF-8 text: {error.reason}") from None
 
 
-def _settings(**values: Any) -> EvalSettings:
-    try:
-        return EvalSettings(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option, why = str(first["loc"][0]).replace("_", "-"), first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"--{option}: {why}") from None
-
-
-async def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
+async def _grade(request: EvalRequest, graders: Graders) -> Any:
     """Run one evaluation, by a service or on this machine, and leave no process behind."""
-    async with grading(pool, slots=1, memory_bytes=memory) as judges:
+    async with graders.model_copy(update={"slots": 1}).grading() as judges:
         asked = asyncio.ensure_future(judges.evaluate(request))
         await asyncio.sleep(0)
         importlib.import_module("drkernel.report.verdict")  # while it is graded

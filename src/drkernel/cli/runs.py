@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from drkernel.cli.options import Fields, spread
 from drkernel.cli.terms import output
+from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
+from drkernel.solve.export import export as write
 from drkernel.verdict import printable
 from drkernel.view import counts
 
@@ -132,35 +135,26 @@ Examples:
 
 
 @export_app.command(help=EXPORT)
+@spread
 def export(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
     out: Annotated[Path, typer.Option(help="FILE.jsonl, FILE.parquet, or FILE.csv for all verdicts")],
-    end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
+    wanted: Annotated[
+        ExportFilter, Fields("end", "min_speedup", "min_coverage", "without", "allow_hacks", "max_tokens")
+    ] = ExportFilter(),
     status: Annotated[list[str] | None, typer.Option(help="statuses that pass, or 'any' (default: correct)")] = None,
-    min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
-    min_coverage: Annotated[float | None, typer.Option(help="of the last answer, 0 to 1")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="a finding that no answer may have; repeatable")] = None,
-    allow_hacks: Annotated[bool, typer.Option("--allow-hacks", help="keep trajectories that hold hacks")] = False,
     tokenizer: Annotated[str | None, typer.Option(help="count tokens with this tokenizer (default: estimate)")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="longest conversation")] = None,
     no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="take <think> parts off the answers")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.config import load_config
-    from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
-    from drkernel.solve.export import export as write
-
     if out.suffix == ".csv":
         count_rows = write_verdicts(runs, out)
         print(json.dumps({"verdicts": count_rows}) if as_json else f"{out}: {count_rows} verdicts")
         raise SystemExit(0 if count_rows else 1)
     statuses = tuple(status) if status else ("correct",)
-    chosen = dict(
-        end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup, min_coverage=min_coverage,
-        without=tuple(without or ()), allow_hacks=allow_hacks, max_tokens=max_tokens, keep_reasoning=not no_reasoning,
-    )  # fmt: skip
-    wanted = load_config(ExportFilter, base=chosen)
+    passing = {"status": () if "any" in statuses else statuses, "keep_reasoning": not no_reasoning}
+    wanted = wanted.model_copy(update=passing)
     count = None if tokenizer is None else tokenizer_counter(tokenizer)
     summary = write(runs, out, wanted, count)
     if as_json:

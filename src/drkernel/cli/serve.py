@@ -14,13 +14,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from drkernel.base.files import replacing
-from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, TOTAL_HELP, check_pool, grading, open_pool, to_bytes
+from drkernel.cli.options import Fields, Graders, check_address, spread
 from drkernel.config import ConfigError
+from drkernel.serve.protocol import StoreError
+from drkernel.serve.service import Service, ServiceTerms
 
 if TYPE_CHECKING:
     from drkernel.agents import ToolLimits
@@ -48,82 +50,54 @@ Examples:
 
 
 @serve_app.command(help=SERVE_HELP)
+@spread
 def serve(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8765,
     store: Annotated[Path, typer.Option(help="the store: a SQLite file")] = Path("drkernel-store.sqlite"),
-    device: Annotated[str, typer.Option(help="device of requests that name none (KernelGYM's clients)")] = "sim:h200",
     slots: Annotated[int | None, typer.Option(min=0, help="evaluations at once here; 0: remote workers only")] = None,
     ray: Annotated[
         str | None,
         typer.Option(help="have a Ray cluster work too: local, auto or its address; --slots are then CPU slots a node"),
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="file that holds the bearer token")] = None,
-    max_queue: Annotated[int, typer.Option(min=1, help="waiting jobs from which on submissions are refused")] = 100_000,
-    max_body_mb: Annotated[int, typer.Option(min=1, help="largest request in MiB")] = 64,
-    rate: Annotated[float, typer.Option(min=0, help="requests a second and client address; 0: unlimited")] = 0.0,
-    lease: Annotated[
-        float, typer.Option(min=1, help="seconds without a heartbeat after which a job is taken back")
-    ] = 60.0,
-    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
-    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
-    grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
+    terms: Annotated[
+        ServiceTerms, Fields("device", "max_queue", "max_body_mb", "rate", lease="lease_s", grace="grace_s")
+    ] = ServiceTerms(),
+    graders: Annotated[Graders, Fields("memory_gib", "total_memory_gib")] = Graders(),
     access_log: Annotated[bool, typer.Option(help="log requests, too: client, path, status, seconds")] = True,
 ) -> None:
     """Parse, build, serve."""
-    from drkernel.gym.device import parse_device
     from drkernel.serve.guard import check_binding
-    from drkernel.serve.protocol import StoreError
     from drkernel.serve.worker import Lending
 
     token = _token(token_file)
+    check_binding(host, token)
+    here = 0 if ray is not None else (os.cpu_count() or 1) if slots is None else slots
     try:
-        parse_device(device)
-        check_binding(host, token)
-        limits = (max_queue, max_body_mb << 20, rate, grace)
-        here = 0 if ray is not None else (os.cpu_count() or 1) if slots is None else slots
-        memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
-        application = _application(store, device, here, lease, token, limits, memory)
+        application = _application(store, terms, graders, here, token)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
         logging.getLogger("drkernel.access").setLevel(logging.INFO if access_log else logging.WARNING)
-        _run(
-            application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
-        )
+        _run(application, host, port, ray, Lending("", token, slots=slots, **graders.memory))
     except StoreError as error:
         raise ConfigError(str(error)) from None
 
 
-def _application(
-    store: Path,
-    device: str,
-    slots: int,
-    lease: float,
-    token: str | None,
-    limits: tuple[int, int, float, float],
-    memory: tuple[int | None, int | None],
-) -> Any:
+def _application(store: Path, terms: ServiceTerms, graders: Graders, slots: int, token: str | None) -> Any:
     from drkernel.gym.device import kinds_here
-    from drkernel.gym.pools.local import LocalPool
     from drkernel.report.verdict import page
     from drkernel.serve.app import make_app
-    from drkernel.serve.service import Service
     from drkernel.serve.store import Store
 
-    opened = Store(store)
-    service = Service(opened, None, lease_s=lease)
+    service = Service(Store(store), None, terms=terms)
     service.claim()  # before anything is started that would have to be stopped
     if slots:
         # the service counts the attempts
-        pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory[0], total_bytes=memory[1])
+        pool = graders.here(slots, attempts=1)
         service.use(pool, slots, kinds_here())
     return make_app(
         service,
         token=token,
-        max_queue=limits[0],
-        max_body=limits[1],
-        rate=limits[2],
-        grace_s=limits[3],
-        device=device,
         verdict_page=lambda request, verdict, before, after: page(
             verdict,
             task=request.task,
@@ -185,14 +159,13 @@ Examples:
 
 LEAVING_S = 600.0
 """seconds that evaluations on a Ray cluster get when the command is stopped"""
-Memory = tuple[int | None, int | None]
-"""bytes that one evaluation may take, and all of them together; None for the defaults"""
 
 
 @worker_app.command(help=WORKER_HELP)
+@spread
 def worker(
     url: Annotated[str, typer.Argument(help="address of the service")],
-    slots: Annotated[int | None, typer.Option(min=1, help="jobs at once; default: one a core")] = None,
+    graders: Annotated[Graders, Fields("slots", "memory_gib", "total_memory_gib")] = Graders(),
     ray: Annotated[
         str | None,
         typer.Option(help="lend a Ray cluster: local, auto or its address; --slots are then CPU slots a node"),
@@ -201,63 +174,51 @@ def worker(
         str | None, typer.Option(help="name under which the service shows this worker; with --ray, how names begin")
     ] = None,
     takes: Annotated[
-        str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: what is here)")
+        Literal["sim", "cuda"] | None,
+        typer.Option(help="only jobs for this kind of device (default: what is here)"),
     ] = None,
-    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
-    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
 ) -> None:
     """Parse, work."""
     from drkernel.serve.client import ServiceError
+    from drkernel.serve.worker import Lending
 
-    if takes not in (None, "sim", "cuda"):
-        raise ConfigError(f"--takes {takes}: there are sim and cuda")
-    check_pool(url)
+    check_address(url)
+    lending = Lending(url, os.environ.get("DRKERNEL_TOKEN"), name or "ray", graders.slots, **graders.memory)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line for every heartbeat
-    memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
     if ray is not None:
-        _lend_cluster(ray, url, slots, name, takes, memory)
+        _lend_cluster(ray, lending, takes)
         return
     try:
-        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, memory))
+        done = asyncio.run(_work(lending, name, takes))
     except ServiceError as error:
         print(f"drkernel worker: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     print(f"{done} evaluations done")
 
 
-def _lend_cluster(ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: Memory) -> None:
-    from drkernel.serve.worker import Lending, RayWorkers
+def _lend_cluster(ray: str, lending: Lending, takes: str | None) -> None:
+    from drkernel.serve.worker import RayWorkers
 
-    token = os.environ.get("DRKERNEL_TOKEN")
-    lending = Lending(url, token, name or "ray", slots, memory_bytes=memory[0], total_bytes=memory[1])
     stop = threading.Event()
     workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    print(f"drkernel worker: the Ray cluster at {ray!r} works for {url}", flush=True)
+    print(f"drkernel worker: the Ray cluster at {ray!r} works for {lending.url}", flush=True)
     stop.wait()
     workers.close(LEAVING_S)
 
 
-async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: Memory) -> int:
+async def _work(lending: Lending, name: str | None, takes: str | None) -> int:
     from drkernel.gym.device import kinds_here
-    from drkernel.gym.pools.local import LocalPool
-    from drkernel.serve.client import AsyncClient
-    from drkernel.serve.worker import Worker
 
-    # the service counts the attempts
-    pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory[0], total_bytes=memory[1])
-    async with AsyncClient(url, name=name) as client:
-        joined = Worker(client, pool, slots=slots, name=name, kinds=[takes] if takes else kinds_here())
+    slots = lending.slots or os.cpu_count() or 1
+    async with lending.worker(name, slots, [takes] if takes else kinds_here()) as joined:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, joined.stop)
-        print(f"drkernel worker {joined.name}: {slots} slots for {url}", flush=True)
-        try:
-            await joined.run()
-        finally:
-            await pool.close()
+        print(f"drkernel worker {joined.name}: {slots} slots for {lending.url}", flush=True)
+        await joined.run()
     return joined.done
 
 
@@ -338,11 +299,9 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
             for count, row in enumerate(rows, 1):  # noqa: B007
                 file.write(json.dumps(row) + "\n")
         return count
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ConfigError("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl") from None
+    import pyarrow
+    import pyarrow.parquet
+
     numbers = {"submitted", "finished", "speedup", "coverage"}
     names = (
         "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
@@ -357,7 +316,6 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
 
 
 def _open(path: Path) -> Any:
-    from drkernel.serve.protocol import StoreError
     from drkernel.serve.store import Store
 
     try:
@@ -393,6 +351,7 @@ Examples:
 
 
 @mcp_app.command(help=MCP_HELP)
+@spread
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="streamable HTTP instead of standard input and output")] = False,
     host: Annotated[str, typer.Option(help="address to listen on, with --http")] = "127.0.0.1",
@@ -402,15 +361,12 @@ def mcp(
     ] = None,
     deadline: Annotated[float, typer.Option(min=0.1, help="seconds that one candidate or script may take")] = 60.0,
     folder: Annotated[Path | None, typer.Option(help="files under it may be named in place of sources")] = None,
+    graders: Annotated[Graders, Fields("pool", "memory_gib", slots=("slots", 1))] = Graders(),
     builtin_only: Annotated[bool, typer.Option("--builtin-only", help="grade tasks of the suite only")] = False,
-    slots: Annotated[int, typer.Option(min=1, help="evaluations at once")] = 1,
-    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
-    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
 ) -> None:
     """Parse, serve."""
     from drkernel.agents import ToolLimits
 
-    check_pool(pool)
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"--folder {folder} is not a folder")
     files = folder if folder is not None or http else Path.cwd()
@@ -418,26 +374,26 @@ def mcp(
         evaluations=evaluations, deadline_s=deadline, folder=files, references="builtin" if builtin_only else "any"
     )
     if http:
-        _serve_http(host, port, slots, pool, to_bytes(memory_gib), limits)
+        _serve_http(host, port, graders, limits)
     else:
-        asyncio.run(_serve_stdio(slots, pool, to_bytes(memory_gib), limits))
+        asyncio.run(_serve_stdio(graders, limits))
 
 
-async def _serve_stdio(slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
+async def _serve_stdio(graders: Graders, limits: ToolLimits) -> None:
     from drkernel.agents import Toolbox, make_server
 
-    async with grading(url, slots=slots, memory_bytes=memory) as pool:
+    async with graders.grading() as pool:
         await make_server(Toolbox(pool, limits)).run_stdio_async()
 
 
-def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
+def _serve_http(host: str, port: int, graders: Graders, limits: ToolLimits) -> None:
     from drkernel.agents import Toolbox, http_application, make_server
     from drkernel.serve.guard import bind, check_binding, server
 
     token = os.environ.get("DRKERNEL_TOKEN") or None
     check_binding(host, token)
     listener = bind(host, port)
-    pool = open_pool(url, slots=slots, memory_bytes=memory)
+    pool = graders.open()
     shown = f"[{host}]" if ":" in host else host
     print(f"drkernel mcp: http://{shown}:{listener.getsockname()[1]}/mcp", flush=True)
     try:

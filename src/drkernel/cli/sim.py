@@ -8,13 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
+from drkernel.cli.options import spread, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
@@ -26,21 +26,6 @@ AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
 """one axis of a sweep"""
 SETTING = re.compile(r"[A-Za-z_]\w*=[\w,.]*")
 """what is meant as an axis of a sweep"""
-
-
-class ChecksOption(StrEnum):
-    """The launches that are sanitized."""
-
-    auto = "auto"
-    full = "full"
-    off = "off"
-
-
-class Depth(StrEnum):
-    """How far kernels are compiled."""
-
-    ttir = "ttir"
-    full = "full"
 
 
 HELP = """Run a script on a simulated GPU and report what its Triton kernels did, their errors and their modelled time.
@@ -92,13 +77,18 @@ class _SweepCommand(TyperCommand):
 
 
 @app.command(cls=_SweepCommand, help=HELP, context_settings={"allow_interspersed_args": True})
+@spread
 def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
     gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
     host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help="its host, as in eval")] = None,
-    checks: Annotated[ChecksOption, typer.Option(help="sanitizer: auto checks small launches")] = ChecksOption.auto,
-    depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
+    checks: Annotated[
+        Literal["auto", "full", "off"], typer.Option(help="sanitizer: auto checks small launches")
+    ] = "auto",
+    depth: Annotated[
+        Literal["ttir", "full"], typer.Option(help="full also compiles for the GPU: registers, shared memory")
+    ] = "ttir",
     no_data: Annotated[
         bool, typer.Option("--no-data", help="count and model without data, at sizes too large to execute")
     ] = False,
@@ -126,10 +116,8 @@ def sim(
 
     gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
     gpu = in_host(gpu, host)
-    if no_data and checks is not ChecksOption.auto:
+    if no_data and checks != "auto":
         raise ConfigError("--checks needs data: it does not go with --no-data")
-    from drkernel.cli.terms import to_bytes
-
     gc.disable()  # it would walk what is imported many times: a fifth of the start
     from drkernel.sim.gpu.datafree import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk, warm
@@ -144,7 +132,7 @@ def sim(
     with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
         data_free = DataFree.of_script() if no_data else None
         report = run_script(
-            file, given, gpu=gpu, checks=checks.value, depth=depth.value, data_free=data_free,
+            file, given, gpu=gpu, checks=checks, depth=depth, data_free=data_free,
             budget_bytes=budget,
             trace=trace is not None or html is not None,
         )  # fmt: skip

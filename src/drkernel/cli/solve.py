@@ -17,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.terms import POOL_HELP, TOTAL_HELP, LivePage, check_pool, grading, to_bytes
+from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.terms import LivePage
 from drkernel.episode.meter import money
 from drkernel.verdict import printable
 from drkernel.view import percent, times
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from drkernel.solve.verify import Verified
     from drkernel.task import Task
 
-    Graders = Callable[[], AbstractAsyncContextManager[Pool]]
+    Connect = Callable[[], AbstractAsyncContextManager[Pool]]
 
 
 class LiveSolve:
@@ -189,22 +190,20 @@ Keys [default]:
 
 
 @app.command(help=HELP, context_settings=terms.FREE_FORM)
+@spread
 def solve(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="run directory (default: runs/solve-NAME)")] = None,
     save: Annotated[Path | None, typer.Option(help="where the kernel goes (default: best.py in the run)")] = None,
-    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
-    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
+    graders: Annotated[Graders, Fields("pool", "total_memory_gib")] = Graders(),
     as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON and nothing else")] = False,
 ) -> None:
     """Parse, search, verify, print."""
     from drkernel.config import ConfigError
-    from drkernel.gym.pools.local import LocalPool
     from drkernel.solve.bench import BenchRun, Resolved
     from drkernel.solve.config import tasks_hash
 
     terms.one_thread()
-    check_pool(pool)
     given = terms.parse(context.args)
     if len(given.others) != 1:
         raise ConfigError(f"give one REFERENCE; got {' '.join(given.others) or 'none'}")
@@ -218,13 +217,12 @@ def solve(
     with BenchRun(directory, config, resolved, [task], prompts) as run:
         meter = terms.open_meter(config, client, directory)
         with ExitStack() as stack:
-            total = to_bytes(total_memory_gib)
-            local = stack.enter_context(LocalPool(total_bytes=total)) if pool is None else None
+            local = stack.enter_context(graders.here()) if graders.pool is None else None
 
-            def graders() -> AbstractAsyncContextManager[Pool]:  # connections live as long as an event loop
-                return grading(pool) if local is None else nullcontext(local)
+            def connect() -> AbstractAsyncContextManager[Pool]:  # connections live as long as an event loop
+                return graders.grading() if local is None else nullcontext(local)
 
-            result = _search_and_settle(run, task, meter, save, graders, quiet=as_json)
+            result = _search_and_settle(run, task, meter, save, connect, quiet=as_json)
     if as_json:
         print(json.dumps(result))
     raise SystemExit(0 if result["verified"] else 1)
@@ -247,18 +245,18 @@ def _task(config: BenchConfig) -> Task:
 
 
 def _search_and_settle(
-    run: BenchRun, task: Task, meter: Meter, save: Path | None, graders: Graders, quiet: bool
+    run: BenchRun, task: Task, meter: Meter, save: Path | None, connect: Connect, quiet: bool
 ) -> dict[str, Any]:
     """Search until the end or Ctrl-C, then verify and write; a second Ctrl-C leaves the best unverified."""
 
     view = LiveSolve(run, meter, quiet=quiet)
     try:
-        asyncio.run(_search(run, meter, graders(), view))
+        asyncio.run(_search(run, meter, connect(), view))
     except KeyboardInterrupt:
         print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
     run.finish()
     try:
-        tried, left = asyncio.run(_verify(run, task, graders())), False
+        tried, left = asyncio.run(_verify(run, task, connect())), False
     except KeyboardInterrupt:
         tried, left = [], True
     result = _write(run, task, tried, save)

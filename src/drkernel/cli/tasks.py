@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli import terms
-from drkernel.cli.terms import grading
+from drkernel.cli.options import Fields, Graders, spread
 from drkernel.config import ConfigError
+from drkernel.episode.meter import CallLimits, Meter
+from drkernel.episode.records import Sampling
+from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.solve.config import Endpoint, TaskChoice, choose, default_profile, open_model
 from drkernel.view import counts
 
 if TYPE_CHECKING:
-    from drkernel.episode.meter import Meter
-    from drkernel.episode.records import Sampling
     from drkernel.episode.renderer import Prompts
-    from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartSummary
+    from drkernel.rl.data.coldstart import ColdstartSummary
     from drkernel.task import Task
     from drkernel.tasks.cost import ScaleLimits
     from drkernel.tasks.gate import GateReport
@@ -36,26 +38,17 @@ OK, NOT_ADMITTED = 0, 1
 
 
 Spec = Annotated[str, typer.Argument(metavar="[SPEC]", help=SPEC_HELP)]
-Level = Annotated[int | None, typer.Option(help="only this level")]
-Tag = Annotated[str | None, typer.Option(help="only tasks with this tag")]
-Match = Annotated[str | None, typer.Option(help="only tasks whose id contains this text")]
-As = Annotated[str | None, typer.Option("--precision", help=f"of foreign tasks: {terms.PRECISIONS} [default: fp32]")]
+Choice = Annotated[TaskChoice, Fields("level", "tag", "match", "precision")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
 @tasks_app.command(
     name="list", help=f"List the tasks that SPEC names: {SPEC_HELP}.\n\nExit codes: 0 fine, 2 wrong usage."
 )
-def list_tasks(
-    spec: Spec = "builtin",
-    level: Level = None,
-    tag: Tag = None,
-    match: Match = None,
-    precision: As = None,
-    as_json: Json = False,
-) -> None:
+@spread
+def list_tasks(spec: Spec = "builtin", choice: Choice = TaskChoice(), as_json: Json = False) -> None:
     """Load, filter, print."""
-    tasks = _load(spec, precision, level, tag, match)
+    tasks = choose(spec, choice)
     if as_json:
         keep = {"id", "level", "precision", "tags", "profiles", "family", "provenance"}
         print(json.dumps([task.model_dump(mode="json", include=keep) for task in tasks], indent=2))
@@ -75,18 +68,18 @@ def list_tasks(
 @tasks_app.command(
     help="Show one task: its source, sizes, inputs, outputs and cost.\n\nExit codes: 0 fine, 2 wrong usage."
 )
+@spread
 def show(
     name: Annotated[str, typer.Argument(metavar="TASK", help="a built-in task (level1/softmax) or a SPEC")],
     profile: Annotated[str | None, typer.Option(help="size profile; without it the source as it is")] = None,
-    match: Match = None,
-    precision: As = None,
+    choice: Annotated[TaskChoice, Fields("match", "precision")] = TaskChoice(),
     source: Annotated[bool, typer.Option("--source", help="print the sized source and nothing else")] = False,
     as_json: Json = False,
 ) -> None:
     """Load one task, describe it on meta tensors, print."""
     from drkernel.task import sized_reference
 
-    tasks = _load(name, precision, None, None, match)
+    tasks = choose(name, choice)
     if len(tasks) > 1:
         raise ConfigError(f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
     try:
@@ -96,7 +89,7 @@ def show(
     if source:
         print(text, end="" if text.endswith("\n") else "\n")
         return
-    with _bounded(None):
+    with _bounded(Graders()):
         facts = _describe(tasks[0], text)
     if as_json:
         print(json.dumps({"task": tasks[0].model_dump(mode="json"), "profile": profile, **facts}, indent=2))
@@ -123,6 +116,7 @@ def show(
     "Examples:\n\n  drkernel tasks check\n\n"
     "  drkernel tasks check kernelbench:KernelBench/level2 --save level2.jsonl"
 )
+@spread
 def check(
     spec: Spec = "builtin",
     profile: Annotated[str | None, typer.Option(help="size profile [default: tiny where a task has it]")] = None,
@@ -130,15 +124,9 @@ def check(
     checked_flops: Annotated[
         float | None, typer.Option(min=1, help="and how many operations its products may take [default: 4e7]")
     ] = None,
-    level: Level = None,
-    tag: Tag = None,
-    match: Match = None,
-    precision: As = None,
+    choice: Choice = TaskChoice(),
     seed: Annotated[int, typer.Option(help="seed of weights and inputs")] = 0,
-    memory_gib: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="GiB that the gate may take; default: a quarter of the machine's memory"),
-    ] = None,
+    graders: Annotated[Graders, Fields("memory_gib")] = Graders(),
     save: Annotated[Path | None, typer.Option(help="write admitted tasks to this JSONL")] = None,
     as_json: Json = False,
 ) -> None:
@@ -150,10 +138,10 @@ def check(
     from drkernel.tasks.loaders import save_tasks
 
     limits = ScaleLimits(bytes=checked_bytes or GATED.bytes, flops=checked_flops or GATED.flops)
-    tasks = _load(spec, precision, level, tag, match)
+    tasks = choose(spec, choice)
     warnings.filterwarnings("ignore", module="torch")  # the references', not the gate's
     torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
-    with _bounded(memory_gib) as budget:
+    with _bounded(graders) as budget:
         reports = [_gate(task, profile, limits, seed, budget) for task in _progress(tasks, quiet=as_json)]
     if as_json:
         print(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
@@ -174,15 +162,14 @@ def _gate(task: Task, profile: str | None, limits: ScaleLimits, seed: int, budge
 
 
 @contextmanager
-def _bounded(memory_gib: float | None) -> Iterator[int]:
+def _bounded(graders: Graders) -> Iterator[int]:
     """Let the block take so much memory, a quarter of the machine's by default; yields the bytes."""
     import torch
 
-    from drkernel.cli.terms import to_bytes
     from drkernel.gym.judge.memory import bounded, default_budget
 
     torch.empty(1, device="meta")  # imports what else would count against the budget
-    budget = to_bytes(memory_gib) or default_budget()
+    budget = graders.memory["memory_bytes"] or default_budget()
     with bounded(budget):
         yield budget
 
@@ -238,13 +225,6 @@ def _describe(task: Task, text: str) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def _load(spec: str, precision: str | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
-    """Return the tasks of a spec that pass the filters; wrong specs and empty results end the command."""
-    from drkernel.solve.config import TaskChoice, choose
-
-    return choose(spec, TaskChoice(level=level, tag=tag, match=match, precision=terms.declared(precision)))
-
-
 def _some(tasks: list[Task]) -> str:
     return ", ".join(task.id for task in tasks[:5]) + (", ..." if len(tasks) > 5 else "")
 
@@ -297,7 +277,6 @@ def prompts(
 ) -> None:
     """Parse, load, print."""
     from drkernel.episode.renderer import FIELDS, Prompts
-    from drkernel.solve.config import default_profile
 
     texts = Prompts.load(name, opening=_opening(opening))
     if task is not None:
@@ -327,7 +306,6 @@ def _opening(path: Path | None) -> dict[str, str] | None:
 
 def _show_opening(texts: Prompts, spec: str, device: str, profile: str | None) -> None:
     from drkernel.gym.request import EvalSettings
-    from drkernel.solve.config import choose
 
     chosen = choose(spec if spec.startswith("builtin") or ":" in spec else f"file:{spec}")[0]
     for message in texts.opening(chosen, EvalSettings(device=device, profile=profile)):
@@ -357,44 +335,33 @@ Examples:
 
 
 @coldstart_app.command(help=COLDSTART_HELP)
+@spread
 def coldstart(
     out: Annotated[Path, typer.Option(help="the file to write; resumed if it exists")],
-    tasks: Annotated[int, typer.Option(min=1, help="generated tasks, one trajectory each")] = 480,
-    turns: Annotated[int, typer.Option(min=1, help="answers per trajectory")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="seed of tasks and answers")] = 0,
-    device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
+    plan: Annotated[
+        ColdstartConfig,
+        Fields("seed", tasks=("tasks", 480), turns=("episode.turns", 2), device="episode.settings.device"),
+    ] = ColdstartConfig(),
     source: Annotated[str, typer.Option(help="program, or a model: openai:NAME, command:PROGRAM, ...")] = "program",
     prompts: Annotated[str, typer.Option(help="compact or full (default: compact, full for a model)")] = "",
-    base_url: Annotated[str | None, typer.Option(help="of a model: an OpenAI-compatible endpoint")] = None,
-    key_env: Annotated[str | None, typer.Option(help="of a model: variable with the key (OPENAI_API_KEY)")] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="of a model's answers")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="token budget of one answer")] = 8192,
-    concurrency: Annotated[int, typer.Option(min=1, help="requests to a model at once")] = 8,
-    slots: Annotated[int | None, typer.Option(min=1, help="concurrent evaluations; default: one per core")] = None,
+    endpoint: Annotated[Endpoint, Fields("base_url", "key_env")] = Endpoint(),
+    sampling: Annotated[Sampling, Fields("temperature", "max_tokens")] = Sampling(),
+    limits: Annotated[CallLimits, Fields("concurrency")] = CallLimits(),
+    graders: Annotated[Graders, Fields("slots")] = Graders(),
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.config import load_config
-    from drkernel.episode.records import Sampling
-    from drkernel.rl.data.coldstart import ColdstartConfig
-
     chosen = prompts or ("compact" if source == "program" else "full")
+    at_once = 2 * (graders.slots or 2) + (limits.concurrency if source != "program" else 0)
+    episode = plan.episode.model_copy(update={"prompts": chosen})
+    config = plan.model_copy(update={"episode": episode, "concurrency": at_once})
     try:
-        config = load_config(
-            ColdstartConfig,
-            base={
-                "tasks": tasks,
-                "seed": seed,
-                "episode": {"turns": turns, "prompts": chosen, "settings": {"device": device}},
-                "concurrency": 2 * (slots or 2) if source == "program" else concurrency + 2 * (slots or 2),
-            },
-        )
         meter = None
         if source != "program":
-            sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
-            meter = _open(source, base_url, key_env, sampling, concurrency, out)
+            sampling = sampling.model_copy(update={"seed": plan.seed})
+            meter = _open(source, endpoint, sampling, limits, out)
             config = config.model_copy(update={"source": meter.name, "sampling": sampling})
-        summary = asyncio.run(_write(config, out, slots, meter, quiet=as_json))
+        summary = asyncio.run(_write(config, out, graders, meter, quiet=as_json))
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
@@ -412,20 +379,17 @@ def coldstart(
     raise SystemExit(0 if summary.trajectories else 1)
 
 
-def _open(
-    source: str, base_url: str | None, key_env: str | None, sampling: Sampling, concurrency: int, out: Path
-) -> Meter:
+def _open(source: str, endpoint: Endpoint, sampling: Sampling, limits: CallLimits, out: Path) -> Meter:
     """Open the model, caching its replies beside the data so that none is paid for twice."""
-    from drkernel.episode.meter import CallLimits, Meter, ReplyCache
-    from drkernel.solve.config import open_model
+    from drkernel.episode.meter import ReplyCache
 
-    client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
+    client = open_model(source, base_url=endpoint.base_url, key_env=endpoint.key_env, sampling=sampling)
     cache = ReplyCache(out.with_name(out.name + ".replies.sqlite"))
-    return Meter(client, cache=cache, limits=CallLimits(concurrency=concurrency))
+    return Meter(client, cache=cache, limits=limits)
 
 
 async def _write(
-    config: ColdstartConfig, out: Path, slots: int | None, meter: Meter | None, quiet: bool
+    config: ColdstartConfig, out: Path, graders: Graders, meter: Meter | None, quiet: bool
 ) -> ColdstartSummary:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -435,7 +399,7 @@ async def _write(
     try:
         with Progress(*columns, disable=quiet or not sys.stderr.isatty()) as bar:
             line = bar.add_task("", total=config.tasks)
-            async with grading(None, slots=slots) as pool:
+            async with graders.grading() as pool:
                 return await write_coldstart(
                     config, pool, out, lambda done, total, counts: bar.update(line, completed=done, total=total), meter
                 )

@@ -1,4 +1,4 @@
-"""What commands share: the pool that grades, and terms read from a YAML file, ``key=value`` and ``--key value``."""
+"""What commands share: output, and terms read from a YAML file, ``key=value`` and ``--key value``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from drkernel.config import ConfigError
-from drkernel.gym.request import Pool
-from drkernel.task import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,74 +22,10 @@ if TYPE_CHECKING:
     from drkernel.task import Task
 
 
-POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERNEL_TOKEN); default: this machine"
-
-MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarter of the machine's memory"
-
-MOST_GIB = 2.0**20
-
 HOST_HELP = (
     "a simulated GPU's host: cloud, modal, ..., or seconds of one small operator there (12.5us; doctor --host), "
     "as in sim:h200@12.5us"
 )
-
-TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
-
-
-PRECISIONS = ", ".join(get_args(Precision))
-
-
-def declared(precision: str | None) -> Precision | None:
-    """Check the value of ``--precision``. Raises :class:`ConfigError` for one that no task may declare."""
-    if precision is not None and precision not in get_args(Precision):
-        raise ConfigError(f"--precision {precision}: it is one of {PRECISIONS}")
-    return precision  # type: ignore[return-value]
-
-
-def to_bytes(gib: float | None) -> int | None:
-    """Convert an option in GiB to bytes; more than any machine has is taken as that."""
-    return None if gib is None else int(min(gib, MOST_GIB) * 2**30)
-
-
-def check_pool(url: str | None) -> None:
-    """Check that ``url`` is the address of a service.
-
-    Raises:
-        ConfigError: it is not of the form http://HOST[:PORT] or https://HOST[:PORT].
-    """
-    if url is not None and not _is_address(url):
-        raise ConfigError(f"{url!r} is not the address of a service, which looks like http://127.0.0.1:8765")
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
-
-
-def open_pool(url: str | None, **local: Any) -> Pool:
-    """Return a service's pool, call :func:`check_pool` first, or without ``url`` one of this machine: ``local`` are
-    options of :class:`~drkernel.gym.pools.local.LocalPool`."""
-    if url is not None:
-        from drkernel.serve.client import HttpPool
-
-        return HttpPool(url)
-    from drkernel.gym.pools.local import LocalPool
-
-    return LocalPool(**local)
-
-
-@asynccontextmanager
-async def grading(url: str | None, **local: Any) -> AsyncIterator[Pool]:
-    """The pool of :func:`open_pool` while the block runs."""
-    pool = open_pool(url, **local)
-    try:
-        yield pool
-    finally:
-        await pool.close()
-
 
 # ---- Reads a command's terms from its command line
 

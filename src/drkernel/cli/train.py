@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drkernel.cli.terms import POOL_HELP, LivePage, check_pool, open_pool
+from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.terms import LivePage
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
 
@@ -255,13 +256,14 @@ LOCAL = "local"
 
 
 @app.command()
+@spread
 def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe (YAML), or the name of one: quickstart")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. rl.steps=50 seed=1")] = None,
     resume: Annotated[Path | None, typer.Option(help="run directory to resume; its own recipe is used")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="refuse to resume an existing run")] = False,
-    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
+    graders: Annotated[Graders, Fields("pool")] = Graders(),
     engine: Annotated[
         str, typer.Option(help="who runs the stage of RL: local (our own trainer), verl, or an engine of a plug-in")
     ] = LOCAL,
@@ -285,7 +287,7 @@ def train(
 
       drkernel train recipes/qwen3-14b.yaml --engine verl --dry-run
     """
-    from drkernel.config import ConfigError, dump_config, load_config
+    from drkernel.config import dump_config, load_config
     from drkernel.rl.run.estimate import lacking
     from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 
@@ -294,12 +296,11 @@ def train(
     if resume is not None:
         loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
     check_recipe(loaded)
-    check_pool(pool)
     if engine != LOCAL:
         from drkernel.engines import engines
 
         engines.check("--engine", engine, {})
-        raise SystemExit(engines.get(engine)(loaded, pool, dry_run))
+        raise SystemExit(engines.get(engine)(loaded, graders.pool, dry_run))
     if dry_run:
         from drkernel.rl.run.estimate import dry_run as estimate
 
@@ -313,16 +314,14 @@ def train(
         print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
         _print_summary(done, directory)
         return
-    if absent := lacking(loaded, judged_here=pool is None):
+    if absent := lacking(loaded, judged_here=graders.pool is None):
         raise ConfigError("this machine lacks " + "; ".join(absent))
     print(dump_config(loaded, changed=True), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
-    raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
+    raise SystemExit(asyncio.run(_train(loaded, directory, graders)))
 
 
 def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:
     """Return the YAML to read and the overrides; with --resume the first argument is an override too."""
-    from drkernel.config import ConfigError
-
     if resume is None:
         if recipe is None:
             raise ConfigError("give a recipe, e.g. recipes/quickstart.yaml, or --resume RUN")
@@ -332,7 +331,7 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
     return resume / "config.yaml", [*([str(recipe)] if recipe is not None else []), *overrides]
 
 
-async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
+async def _train(recipe: Any, directory: Path, graders: Graders) -> int:
     """Run the recipe; return the exit code."""
     from drkernel.report.run import write_report
     from drkernel.rl.model import distributed
@@ -342,10 +341,11 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     from drkernel.rl.run.trainer import Run
 
     world = distributed.start()
-    shared = shared_card(recipe) if pool_url is None else None
-    if pool_url is None:
+    local = graders.pool is None
+    shared = shared_card(recipe) if local else None
+    if local:
         recipe = of_rank(recipe, distributed.local_rank())
-    pool = make_pool(recipe) if pool_url is None else open_pool(pool_url)
+    pool = make_pool(recipe) if local else graders.open()
     page = LivePage(lambda: write_report(directory, live=True)) if world.first and recipe.report else None
     with make_view(recipe, world.first) as view:
         if shared is not None:

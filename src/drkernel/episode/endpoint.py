@@ -43,14 +43,12 @@ _TOO_LONG = re.compile(
 class OpenAIModel:
     """One model at one address.
 
-    Raises :class:`ConfigError` when httpx is missing, the address is not a URL, or the hosted default has no key.
+    Raises :class:`ConfigError` when the address is not a URL, or the hosted default has no key.
     """
 
     def __init__(self, model: str, *, base_url: str | None = None, key_env: str | None = None, timeout: float = 120.0):
-        try:
-            import httpx
-        except ImportError as error:
-            raise ConfigError("openai: models need httpx: pip install 'drkernel[solve]'") from error
+        import httpx
+
         self._httpx = httpx
         self._model = model
         url = httpx.URL((base_url or DEFAULT_URL).rstrip("/"))
@@ -247,10 +245,8 @@ def _usage(raw: dict[str, Any] | None) -> Usage | None:
     completion = raw.get("completion_tokens")
     if not isinstance(completion, int):
         return None
-    prompt, cached = (
-        _count(raw.get("prompt_tokens")),
-        _count(_object(raw.get("prompt_tokens_details")).get("cached_tokens")),
-    )
+    prompt = _count(raw.get("prompt_tokens"))
+    cached = _count(_object(raw.get("prompt_tokens_details")).get("cached_tokens"))
     return Usage(prompt=prompt, completion=max(0, completion), cached=min(prompt, cached))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -381,23 +382,19 @@ async def play(
     return loop.episode.trajectory(sample=sample, end=end, detail=detail)
 
 
+@dataclass
 class _PlayLoop:
     """The state of one trajectory while it is played."""
 
-    def __init__(
-        self,
-        episode: Episode,
-        answerer: Answerer,
-        sampling: Sampling,
-        sample: int,
-        breadth: int,
-        context_tokens: int | None,
-        done: Mapping[str, Turn],
-        on_turn: OnTurn | None,
-    ):
-        self.episode, self.answerer, self.sampling, self.sample = episode, answerer, sampling, sample
-        self.breadth, self.context_tokens, self.done, self.on_turn = breadth, context_tokens, done, on_turn
-        self.end: End | None = None
+    episode: Episode
+    answerer: Answerer
+    sampling: Sampling
+    sample: int
+    breadth: int
+    context_tokens: int | None
+    done: Mapping[str, Turn]
+    on_turn: OnTurn | None
+    end: End | None = None
 
     async def turn(self) -> None:
         """Play one turn: ask and grade every branch, then continue from the best."""

@@ -33,7 +33,7 @@ class Message(Config):
 class Sampling(Config):
     """How answers are sampled. A client that cannot honour a setting refuses it at construction."""
 
-    temperature: float | None = Field(1.0, ge=0, description="None leaves it to the endpoint")
+    temperature: float | None = Field(1.0, ge=0, description="of answers; None leaves it to the endpoint")
     top_p: float | None = Field(None, gt=0, le=1, description="None leaves it to the endpoint")
     max_tokens: int = Field(8192, ge=1, description="token budget of one answer")
     seed: int | None = Field(None, description="base of the seeds sent along; None sends none")
@@ -213,6 +213,11 @@ class Turn(Config):
     def timed_at(self) -> str | None:
         """Arguments that speedup and coverage are of, in words."""
         return None if self.verdict.timed_at is None else self.verdict.timed_at.words
+
+    @property
+    def untimed(self) -> str | None:
+        """Why the task's own sizes were not timed."""
+        return self.verdict.untimed
 
     @property
     def launch_coverage(self) -> float | None:

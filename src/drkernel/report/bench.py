@@ -15,7 +15,7 @@ from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.episode.records import Turn, best_of
 from drkernel.gym.device import gpu_name
-from drkernel.report.render import STATUSES, Curve, line_plot, render, stacked_plot
+from drkernel.report.render import STATUSES, Curve, line_plot, render, status_plot
 from drkernel.report.run import evaluated, kind_of, read_run
 from drkernel.report.solve import in_short, opening
 from drkernel.solve.bench import Bench, read_bench, summary_of
@@ -23,6 +23,8 @@ from drkernel.view import Figure, percent, sizes_text, times
 
 SHOWN_ANSWERS = 1200
 """Answers that are shown in full; more would make the page too heavy to open."""
+TITLES = {"fast_0": "Correct", "fast_1": "Faster than PyTorch", "fast_1.2": "More than 1.2× as fast as PyTorch"}
+"""the curves that are drawn"""
 Row = dict[str, Any]
 
 
@@ -117,28 +119,16 @@ def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:
     if len(turns) == 1:
         return []
     plots = []
-    for name, title in (("fast_0", "Correct"), ("fast_1", "Faster than PyTorch"), ("fast_1.2", "Faster than 1.2×")):
+    for name, title in TITLES.items():
         lines = [
-            Curve(
-                label,
-                turns,
-                [row[key][name]["value"] for row in summary["per_turn"]],
-                [row[key][name]["low"] for row in summary["per_turn"]],
-                [row[key][name]["high"] for row in summary["per_turn"]],
-            )
+            _curve(label, turns, [row[key][name] for row in summary["per_turn"]])
             for label, key in (("best turn so far", "best"), ("this turn", "last"))
         ]
         if any(value for line in lines for value in line.y):
             plots.append((title, line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))))
     made = [turn for key in bench.keys for turn in bench.played.turns(key)]
     counts = [Counter[str](turn.status for turn in made if turn.number == number) for number in turns]
-    names = [name for name in STATUSES if any(count[name] for count in counts)]
-    shares: dict[str, Sequence[float]] = {
-        name.replace("_", " "): [count[name] / max(1, sum(count.values())) for count in counts] for name in names
-    }
-    colors = [STATUSES[name].fill for name in names]
-    plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers", colors=colors)
-    return [*plots, ("Verdicts", plot)]
+    return [*plots, ("Verdicts", status_plot(turns, counts, x_label="turn"))]
 
 
 def _hacks(summary: Row) -> list[tuple[str, float, str]]:
@@ -185,10 +175,6 @@ def _cell(turn: Turn, link: str | None) -> Row:
 # ---- several runs on one page: a leaderboard, their curves on common charts, and what differs from the first run
 
 
-FIGURES = ("fast_0", "fast_1", "fast_1.2")
-TITLES = {"fast_0": "Correct", "fast_1": "Faster than PyTorch", "fast_1.2": "More than 1.2× as fast as PyTorch"}
-
-
 def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) -> None:
     """Write the page of runs of one kind; ``compared`` are comparisons of the others with the first.
 
@@ -214,15 +200,15 @@ def write_board(path: Path, runs: Sequence[Path], compared: Sequence[Row] = ()) 
 
 def _played(runs: Sequence[Path]) -> tuple[list[Row], list[tuple[str, Markup]]]:
     """Rows and charts of bench and solve runs: the best turn so far, by turn."""
-    rows, curves = [], {name: list[Curve]() for name in FIGURES}
+    rows, curves = [], {name: list[Curve]() for name in TITLES}
     for run in runs:
         bench = read_bench(run)
         summary = summary_of(bench)
         row = {"run": str(run), "model": bench.model, "tasks": f"{len(bench.tasks)} × {bench.config.samples}"}
         if "last" in summary:
             best = fast_rows(summary)[-1][1]
-            row |= {name: " ".join(best[name]) for name in ("correct", *FIGURES[1:])}
-            for name in FIGURES:
+            row |= {name: " ".join(best[name]) for name in best if name == "correct" or name in TITLES}
+            for name in TITLES:
                 steps = [turn["best"][name] for turn in summary["per_turn"]]
                 curves[name].append(_curve(str(run), list(range(1, len(steps) + 1)), steps))
         row |= {one.name: one.value for one in figures(summary)}
@@ -232,16 +218,16 @@ def _played(runs: Sequence[Path]) -> tuple[list[Row], list[tuple[str, Markup]]]:
 
 def _trained(runs: Sequence[Path]) -> tuple[list[Row], list[tuple[str, Markup]]]:
     """Rows and charts of training runs: evaluations on held-out tasks, by step."""
-    rows, curves = [], {name: list[Curve]() for name in FIGURES}
+    rows, curves = [], {name: list[Curve]() for name in TITLES}
     for run in runs:
         data = read_run(run)
         after = data.evaluation("after") or (data.evaluations[-1] if data.evaluations else {})
         row = {"run": str(run), "evaluation": after.get("label", "none yet"), "step": str(after.get("step", ""))}
-        for name in FIGURES:
+        for name in TITLES:
             row["correct" if name == "fast_0" else name] = percent(after[name]) if after.get(name) is not None else ""
             curve = evaluated(data, name)
             curves[name].append(Curve(str(run), curve.x, curve.y, curve.low, curve.high))
-        row["speedup"] = _times(after.get("speedup"))
+        row["speedup"] = "" if after.get("speedup") is None else f"{times(after['speedup'])}×"
         row["hacked"] = percent(after["hack_rate"]) if after.get("hack_rate") is not None else ""
         rows.append(row)
     return rows, _charts(curves, "step", "share of held-out tasks")
@@ -256,10 +242,6 @@ def _charts(curves: dict[str, list[Curve]], x: str, y: str) -> list[tuple[str, M
     return [
         (TITLES[name], line_plot(lines, x_label=x, y_label=y, y_range=(0.0, 1.0))) for name, lines in curves.items()
     ]
-
-
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{times(value)}×"
 
 
 def difference(row: Row) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -266,6 +266,16 @@ def stacked_plot(
             f"<title>{escape(x_label)} {value:g}: {escape(words)}</title></rect>"
         )
     return svg(parts, "shares over time") + legend(list(series), colors)
+
+
+def status_plot(x: Sequence[float], counts: Sequence[Mapping[str, int]], *, x_label: str = "step") -> Markup:
+    """The shares of the verdicts' statuses, from how many there are of each at every x."""
+    names = [name for name in STATUSES if any(count.get(name) for count in counts)]
+    shares: dict[str, Sequence[float]] = {
+        _words(name): [count.get(name, 0) / max(1, sum(count.values())) for count in counts] for name in names
+    }
+    colors = [STATUSES[name].fill for name in names]
+    return stacked_plot(x, shares, x_label=x_label, y_label="share of answers", colors=colors)
 
 
 def scatter_plot(

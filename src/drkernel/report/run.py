@@ -14,7 +14,7 @@ from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
 from drkernel.episode.meter import read_rows
 from drkernel.episode.metrics import size_lines
-from drkernel.report.render import STATUSES, Curve, line_plot, render, scatter_plot, stacked_plot
+from drkernel.report.render import Curve, line_plot, render, scatter_plot, status_plot
 from drkernel.view import percent, times
 
 Row = dict[str, Any]
@@ -215,14 +215,11 @@ def _turns(data: RunData) -> list[tuple[str, float, str]]:
     """Bars of fast_1.2 by turn, before and after RL."""
     rows = []
     for label in ("before", "after"):
-        row = data.evaluation(label)
-        for turn, metrics in enumerate((row or {}).get("per_turn") or [], 1):
-            value = metrics.get("fast_1.2")
-            if value is not None:
-                rows.append((f"{label}, turn {turn}", value, f"{100 * value:.1f}%"))
-        best = (row or {}).get("best") or []
-        if best and best[-1].get("fast_1.2") is not None:
-            rows.append((f"{label}, best turn", best[-1]["fast_1.2"], f"{100 * best[-1]['fast_1.2']:.1f}%"))
+        row = data.evaluation(label) or {}
+        named = [(f"turn {turn}", metrics) for turn, metrics in enumerate(row.get("per_turn") or [], 1)]
+        for name, metrics in [*named, *(("best turn", metrics) for metrics in (row.get("best") or [])[-1:])]:
+            if (value := metrics.get("fast_1.2")) is not None:
+                rows.append((f"{label}, {name}", value, figure("fast_1.2", value)))
     return rows
 
 
@@ -247,21 +244,9 @@ def _families(data: RunData) -> list[tuple[str, list[tuple[str, float | None]]]]
 
 def _status_and_coverage(data: RunData) -> list[Plot]:
     rl = data.stage("rl")
-    steps = [row["step"] for row in rl]
-    seen = {name for row in rl for name in row.get("status") or {}}
-    names = [name for name in STATUSES if name in seen]
-    totals = [sum((row.get("status") or {}).values()) or 1 for row in rl]
-    series: dict[str, Sequence[float]] = {
-        name.replace("_", " "): [
-            (row.get("status") or {}).get(name, 0) / total for row, total in zip(rl, totals, strict=True)
-        ]
-        for name in names
-    }
+    verdicts = status_plot([row["step"] for row in rl], [row.get("status") or {} for row in rl])
     return [
-        (
-            "Verdicts of all turns (training tasks)",
-            stacked_plot(steps, series, y_label="share of answers", colors=[STATUSES[name].fill for name in names]),
-        ),
+        ("Verdicts of all turns (training tasks)", verdicts),
         (
             "Coverage against speedup of correct answers (dashed: 1.2×)",
             scatter_plot(

@@ -69,29 +69,15 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(
-    service: Service,
-    *,
-    token: str | None = None,
-    max_queue: int = 100_000,
-    max_body: int = 64 << 20,
-    rate: float = 0.0,
-    grace_s: float = 60.0,
-    body_s: float = 60.0,
-    verdict_page: pages.VerdictPage | None = None,
-    device: str = "sim:h200",
-) -> FastAPI:
-    """Build the application over a service; ``rate`` is in requests per second and client (0: unlimited).
-
-    ``grace_s``: seconds that running jobs get at shutdown. ``body_s``: seconds within which a request's body must
-    arrive. ``device``: where requests run that do not name a device (those of KernelGYM's clients).
-    """
+def make_app(service: Service, *, token: str | None = None, verdict_page: pages.VerdictPage | None = None) -> FastAPI:
+    """Build the application over a service, on its terms."""
+    terms = service.terms
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         await service.start()
         yield
-        await service.stop(grace_s)
+        await service.stop(terms.grace_s)
 
     app = FastAPI(
         title="drkernel",
@@ -102,15 +88,15 @@ def make_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Guard, token=token, max_body=max_body, rate=rate, body_s=body_s)
+    most = int(terms.max_body_mb * 2**20)
+    app.add_middleware(Guard, token=token, max_body=most, rate=terms.rate, body_s=terms.body_s)
     app.state.service, app.state.token, app.state.verdict_page = service, token, verdict_page
 
-    service.max_queue = max_queue
     _refusals(app, service)
     _job_routes(app, service)
     _worker_routes(app, service)
     _watch_routes(app, service)
-    add_kernelgym(app, service, device)
+    add_kernelgym(app, service, terms.device)
     pages.add_pages(app, service)
     return app
 
@@ -289,11 +275,11 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
             raise HTTPException(403, f"worker {body.worker} is quarantined: {info.in_a_row} failures in a row")
         taken = await service.lease(body.worker, body.wait_s, body.kinds)
         if taken is None:
-            return LeaseAnswer(lease_s=service.lease_s)
+            return LeaseAnswer(lease_s=service.terms.lease_s)
         if await request.is_disconnected():  # else the job would wait until the lease ends
             await service.give_back(taken[0].id, body.worker)
-            return LeaseAnswer(lease_s=service.lease_s)
-        return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
+            return LeaseAnswer(lease_s=service.terms.lease_s)
+        return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.terms.lease_s)
 
     @app.post("/v1/worker/heartbeat", response_model=BeatAnswer, tags=["workers"])
     async def heartbeat(body: Annotated[BeatBody, pages.BEAT]) -> BeatAnswer:
@@ -362,7 +348,7 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
             "queue": await service.queue(),
             "history": service.history.rows(),
             "now": time.time(),
-            "lease_s": service.lease_s,
+            "lease_s": service.terms.lease_s,
         }
 
 

@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpx
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody, not_evaluated
-from drkernel.verdict import Status, Verdict
+from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody, unanswered
+from drkernel.verdict import Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -324,20 +324,19 @@ def _progress(wish: Progress, total: int) -> Iterator[Callable[[int, int], None]
 class HttpPool:
     """A :class:`~drkernel.gym.request.Pool` backed by a remote service."""
 
-    def __init__(self, url: str, *, token: str | None = None, client: AsyncClient | None = None, priority: int = 0):
+    def __init__(self, url: str, *, token: str | None = None, client: AsyncClient | None = None):
         self._client = client or AsyncClient(url, token=token)
-        self._priority = priority
         self._counts: dict[str, int] = {}
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
         """Return a verdict; failures of the network or the service become an ``infra_error``, never an exception."""
         try:
             request.candidate.encode()
-            verdict = await self._client.evaluate(request, priority=self._priority)
+            verdict = await self._client.evaluate(request)
         except UnicodeEncodeError as error:  # no file can hold such a source
-            verdict = _unsent(request, "compile_error", error)
+            verdict = unanswered(request, "compile_error", error)
         except ServiceError as error:
-            verdict = _unsent(request, "infra_error", error)
+            verdict = unanswered(request, "infra_error", error)
         self._counts[verdict.status] = self._counts.get(verdict.status, 0) + 1
         return verdict
 
@@ -348,13 +347,6 @@ class HttpPool:
     async def close(self) -> None:
         """Close connections; the service keeps running."""
         await self._client.close()
-
-
-def _unsent(request: EvalRequest, status: Status, error: Exception) -> Verdict:
-    """Return the verdict of a request that no service has answered."""
-    named = (request.task.id, request.settings.device)
-    text = ascii(str(error))[1:-1]
-    return not_evaluated(status, *named, type(error).__name__, text, baseline=request.settings.baseline)
 
 
 def _detail(answer: httpx.Response) -> str:

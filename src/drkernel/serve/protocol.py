@@ -165,6 +165,13 @@ def not_evaluated(status: Status, task_id: str, device: str, kind: str, message:
     return Verdict(status=status, task_id=task_id, candidate_sha256="0" * 64, device=device, error=error, **facts)
 
 
+def unanswered(request: EvalRequest, status: Status, error: Exception) -> Verdict:
+    """Return the verdict of a request that an error of ours left without one."""
+    named = (request.task.id, request.settings.device)
+    text = ascii(str(error))[1:-1]
+    return not_evaluated(status, *named, type(error).__name__, text, baseline=request.settings.baseline)
+
+
 # ---- The durable queue: a request in stored form, and its refusals
 
 

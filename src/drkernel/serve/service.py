@@ -17,8 +17,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
+from pydantic import Field, field_validator
+
+from drkernel.config import Config
+from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.protocol import JobView, StoreError, not_evaluated, pack
+from drkernel.serve.protocol import JobView, StoreError, pack, unanswered
 from drkernel.serve.store import Store, claim
 from drkernel.verdict import Verdict, printable
 
@@ -211,6 +215,26 @@ def _deliver(outcomes: list[_Outcome]) -> None:
 # ---- The grading service without HTTP
 
 
+class ServiceTerms(Config):
+    """What a service accepts, and how long it waits."""
+
+    device: str = Field("sim:h200", description="device of requests that name none (KernelGYM's clients)")
+    max_queue: int = Field(100_000, ge=1, description="waiting jobs from which on submissions are refused")
+    max_body_mb: float = Field(64.0, gt=0, description="largest request in MiB")
+    rate: float = Field(0.0, ge=0, description="requests a second and client address; 0: unlimited")
+    lease_s: float = Field(60.0, ge=1, description="seconds without a heartbeat after which a job is taken back")
+    grace_s: float = Field(60.0, ge=0, description="seconds that running jobs get at shutdown")
+    body_s: float = Field(60.0, gt=0, description="seconds within which a request's body must arrive")
+    max_attempts: int = Field(3, ge=1, description="evaluations of a job that the grader may fail")
+    quarantine_after: int = Field(5, ge=1, description="failures in a row after which a worker gets no more jobs")
+
+    @field_validator("device")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        parse_device(name)
+        return name
+
+
 class Draining(RuntimeError):
     """The service is shutting down and accepts nothing new."""
 
@@ -246,26 +270,13 @@ class WorkerInfo:
 class Service:
     """Queue, workers and waiting clients. All methods run in one event loop; a separate thread writes to the store."""
 
-    def __init__(
-        self,
-        store: Store,
-        pool: Pool | None,
-        *,
-        slots: int = 0,
-        lease_s: float = 60.0,
-        max_attempts: int = 3,
-        quarantine_after: int = 5,
-        max_queue: int | None = None,
-    ):
+    def __init__(self, store: Store, pool: Pool | None, *, slots: int = 0, terms: ServiceTerms = ServiceTerms()):
         """Create a service with ``slots`` concurrent evaluations in ``pool``; 0 without a pool: remote workers only."""
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
         self.kinds: Sequence[str] | None = None
-        self.lease_s = lease_s
-        self.max_attempts = max_attempts
-        self.quarantine_after = quarantine_after
-        self.max_queue = max_queue
+        self.terms = terms
         self.name = f"local-{os.getpid()}-{secrets.token_hex(3)}"
         self.workers: dict[str, WorkerInfo] = {}
         self.draining = False
@@ -368,7 +379,7 @@ class Service:
             return known
         return await self.writer.do(
             lambda: self.store.submit(
-                prepared, client=client, priority=priority, fresh=fresh, names=names, max_queue=self.max_queue
+                prepared, client=client, priority=priority, fresh=fresh, names=names, max_queue=self.terms.max_queue
             )
         )
 
@@ -416,7 +427,7 @@ class Service:
         if self.draining or (info is not None and info.quarantined):
             return None
         return await self.writer.wait_for(
-            f"work for {kinds}", lambda: self.store.lease(worker, self.lease_s, kinds=kinds), wait_s
+            f"work for {kinds}", lambda: self.store.lease(worker, self.terms.lease_s, kinds=kinds), wait_s
         )
 
     async def give_back(self, job_id: str, worker: str) -> bool:
@@ -425,7 +436,7 @@ class Service:
 
     async def heartbeat(self, worker: str, job_ids: Sequence[str]) -> list[str]:
         """Extend leases; return those that the worker still holds."""
-        return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
+        return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.terms.lease_s), durable=False)
 
     async def finish(self, job: JobView, worker: str, verdict: Verdict) -> bool:
         """Record a worker's verdict; infrastructure errors return to the queue until attempts are used up.
@@ -434,7 +445,7 @@ class Service:
         """
         infra = verdict.status == "infra_error"
         more = verdict.attempts - 1
-        again = infra and job.attempts + more < self.max_attempts
+        again = infra and job.attempts + more < self.terms.max_attempts
         if again:
             recorded = await self.writer.do(lambda: self.store.give_back(job.id, worker, more), durable=False)
         else:
@@ -462,7 +473,7 @@ class Service:
     def _strike(self, info: WorkerInfo, failures: int) -> None:
         """Count consecutive infrastructure errors, and quarantine a worker with too many."""
         info.in_a_row += failures
-        info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
+        info.quarantined = info.quarantined or info.in_a_row >= self.terms.quarantine_after
 
     async def _local_worker(self) -> None:
         while not self.draining:
@@ -488,9 +499,7 @@ class Service:
             return await self.pool.evaluate(request)
         except Exception as error:  # a pool never raises for a candidate: this is our own trouble, and must not end us
             log.exception("evaluation failed")
-            named = (request.task.id, request.settings.device)
-            terms = {"baseline": request.settings.baseline}
-            return not_evaluated("infra_error", *named, type(error).__name__, str(error), **terms)
+            return unanswered(request, "infra_error", error)
 
     async def _finish_surely(self, job: JobView, verdict: Verdict) -> None:
         """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""
@@ -504,7 +513,7 @@ class Service:
     async def _keep_leases(self) -> None:
         """Send heartbeats for local jobs, and requeue jobs of silent workers."""
         while True:
-            await asyncio.sleep(min(self.lease_s / 4, 5.0))
+            await asyncio.sleep(min(self.terms.lease_s / 4, 5.0))
             self._forget_silent()
             with contextlib.suppress(StoreError):  # the writer has logged it
                 if self._running:
@@ -514,7 +523,7 @@ class Service:
 
     async def _give_up(self) -> None:
         """End jobs whose attempts are used up without a verdict."""
-        for job in await self.writer.do(lambda: self.store.give_up(self.max_attempts)):
+        for job in await self.writer.do(lambda: self.store.give_up(self.terms.max_attempts)):
             log.warning("gave up job %s of %s after %d attempts", job.id, job.task_id, job.attempts)
             await self._tell(job.id)
 

@@ -11,7 +11,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,6 +171,20 @@ class Lending:
     make_pool: MakePool | None = None
     """None: a :class:`~drkernel.gym.pools.local.LocalPool`"""
 
+    @contextlib.asynccontextmanager
+    async def worker(self, name: str | None, slots: int, kinds: Sequence[str]) -> AsyncIterator[Worker]:
+        """A worker of the service on this machine, and its pool while the block runs."""
+        from drkernel.gym.pools.local import LocalPool
+
+        # the service counts the attempts
+        bounds: dict[str, Any] = {"attempts": 1, "memory_bytes": self.memory_bytes, "total_bytes": self.total_bytes}
+        pool = LocalPool(slots=slots, **bounds) if self.make_pool is None else self.make_pool(slots)
+        try:
+            async with AsyncClient(self.url, token=self.token, name=name) as client:
+                yield Worker(client, pool, slots=slots, name=name, kinds=list(kinds))
+        finally:
+            await pool.close()
+
 
 class Lender:
     """The actor: a worker of the service on its node."""
@@ -181,21 +195,8 @@ class Lender:
 
     async def work(self, name: str, slots: int, kind: str) -> int:
         """Work until :meth:`stop`; return the number of evaluations done."""
-        from drkernel.gym.pools.local import LocalPool
-        from drkernel.serve.client import AsyncClient
-
-        lending = self._lending
-        if lending.make_pool is not None:
-            pool: Pool = lending.make_pool(slots)
-        else:
-            memory, total = lending.memory_bytes, lending.total_bytes
-            pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory, total_bytes=total)
-        async with AsyncClient(lending.url, token=lending.token, name=name) as client:
-            self._worker = Worker(client, pool, slots=slots, name=name, kinds=[kind])
-            try:
-                await self._worker.run()
-            finally:
-                await pool.close()
+        async with self._lending.worker(name, slots, [kind]) as self._worker:
+            await self._worker.run()
         return int(self._worker.done)
 
     async def stop(self) -> None:

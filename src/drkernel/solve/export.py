@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from drkernel.base.files import replacing, write_atomic
 from drkernel.config import Config, ConfigError
@@ -36,8 +36,8 @@ class ExportFilter(Config):
         "best", description="the answer a row ends with: the best of each trajectory, its last, or one row for each"
     )
     status: tuple[str, ...] = Field(("correct",), description="statuses that pass; empty lets all pass")
-    min_speedup: float | None = Field(None, ge=0)
-    min_coverage: float | None = Field(None, ge=0, le=1)
+    min_speedup: float | None = Field(None, ge=0, description="of the last answer")
+    min_coverage: float | None = Field(None, ge=0, le=1, description="of the last answer, 0 to 1")
     allow_hacks: bool = Field(False, description="let trajectories with a condemned answer pass")
     without: tuple[str, ...] = Field((), description="findings of any severity that no answer of the row may have")
     max_tokens: int | None = Field(None, ge=1, description="longest conversation")
@@ -47,7 +47,7 @@ class ExportFilter(Config):
 class ExportTurn(Config):
     """The verdict on one of the row's answers."""
 
-    turn: int
+    turn: int = Field(validation_alias=AliasChoices("turn", "number"))
     status: str
     reward: float | None
     speedup: float | None
@@ -87,8 +87,8 @@ def export(
 ) -> ExportSummary:
     """Write the conversations of ``runs`` to ``out``, a ``.jsonl`` or ``.parquet`` file.
 
-    ``count`` counts the tokens of a conversation; None estimates them. Raises :class:`ConfigError` for another suffix,
-    a directory that is not a run, or missing pyarrow.
+    ``count`` counts the tokens of a conversation; None estimates them. Raises :class:`ConfigError` for another suffix
+    or a directory that is not a run.
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise ConfigError(f"{out}: the file's name must end in .jsonl or .parquet")
@@ -183,24 +183,10 @@ def _row(
         model=bench.model,
         device=end.verdict.device,
         messages=tuple(messages),
-        turns=tuple(_turn(turn) for turn in chain),
+        turns=tuple(ExportTurn.model_validate(turn, from_attributes=True) for turn in chain),
         tokens=tokens,
         tokens_estimated=count is None,
         prompts_version=bench.resolved.prompts_version,
-    )
-
-
-def _turn(turn: Turn) -> ExportTurn:
-    return ExportTurn(
-        turn=turn.number,
-        status=turn.status,
-        reward=turn.reward,
-        speedup=turn.speedup,
-        coverage=turn.coverage,
-        checked_at=turn.checked_at,
-        timed_at=turn.timed_at,
-        untimed=turn.verdict.untimed,
-        findings=turn.findings,
     )
 
 
@@ -239,11 +225,9 @@ def _write_jsonl(path: Path, rows: Sequence[ExportRow]) -> None:
 
 
 def _write_parquet(path: Path, rows: Sequence[ExportRow]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigError("writing parquet needs pyarrow: pip install 'drkernel[data]'") from error
+    import pyarrow
+    import pyarrow.parquet
+
     text, real, whole = pyarrow.string(), pyarrow.float64(), pyarrow.int64()
     message = pyarrow.struct([("role", text), ("content", text)])
     turn = pyarrow.struct(

@@ -3,7 +3,7 @@
 import pytest
 
 from drkernel.serve.app import make_app
-from drkernel.serve.service import Service
+from drkernel.serve.service import Service, ServiceTerms
 from drkernel.serve.store import Store
 from service_kit import CountingPool, LiveServer
 
@@ -16,14 +16,12 @@ def store(tmp_path):
 
 @pytest.fixture
 def serving(store):
-    """``start(pool, slots=..., token=..., **service options)`` gives a live server."""
+    """``start(pool, slots=..., token=..., **terms of the service)`` gives a live server."""
     servers = []
 
-    def start(pool=None, *, slots=2, token=None, app_options=None, listen_options=None, **options):
-        service = Service(store, pool or CountingPool(), slots=slots, **options)
-        server = LiveServer(
-            make_app(service, token=token, grace_s=2.0, **(app_options or {})), **(listen_options or {})
-        )
+    def start(pool=None, *, slots=2, token=None, verdict_page=None, listen_options=None, **terms):
+        service = Service(store, pool or CountingPool(), slots=slots, terms=ServiceTerms(grace_s=2.0, **terms))
+        server = LiveServer(make_app(service, token=token, verdict_page=verdict_page), **(listen_options or {}))
         server.service = service
         servers.append(server)
         return server

@@ -70,7 +70,7 @@ def test_a_cancelled_job_is_an_error_for_who_waits(serving):
 
 
 def test_backpressure_is_waited_for(serving):
-    server = serving(CountingPool(delay=0.05), slots=1, app_options={"max_queue": 2})
+    server = serving(CountingPool(delay=0.05), slots=1, max_queue=2)
     codes = []
 
     async def run():

@@ -72,12 +72,12 @@ def submit_and_poll(url, body):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     from drkernel.serve.app import make_app
-    from drkernel.serve.service import Service
+    from drkernel.serve.service import Service, ServiceTerms
     from drkernel.serve.store import Store
     from service_kit import LiveServer
 
     store = Store(tmp_path_factory.mktemp("kernelgym") / "s.sqlite")
-    server = LiveServer(make_app(Service(store, LocalPool(slots=1), slots=1), grace_s=2.0))
+    server = LiveServer(make_app(Service(store, LocalPool(slots=1), slots=1, terms=ServiceTerms(grace_s=2.0))))
     yield server
     server.stop()
     store.close()

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from drkernel.serve.app import make_app
-from drkernel.serve.service import Service
+from drkernel.serve.service import Service, ServiceTerms
 from drkernel.serve.store import Store
 from service_kit import CountingPool, LiveServer
 
@@ -25,7 +25,7 @@ class Impatient(Service):
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("openapi") / "s.sqlite")
-    server = LiveServer(make_app(Impatient(store, CountingPool(), slots=1), grace_s=1.0))
+    server = LiveServer(make_app(Impatient(store, CountingPool(), slots=1, terms=ServiceTerms(grace_s=1.0))))
     loaded = schemathesis.openapi.from_url(server.url + "/openapi.json")
     loaded.config.generation.update(allow_x00=False)  # that sources hold no NUL cannot be said in a schema
     yield loaded

@@ -128,7 +128,7 @@ def test_list_search_and_live_update(browser, serving, shots):
 
 
 def test_a_verdict_page_of_a_hostile_candidate(browser, serving, shots):
-    server = serving(NastyPool(), app_options={"verdict_page": renderer})
+    server = serving(NastyPool(), verdict_page=renderer)
     made = make_request(1)
     task = made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})
     Client(server.url, name=NASTY).evaluate(made.model_copy(update={"candidate": NASTY, "task": task}))

@@ -106,7 +106,7 @@ def test_endless_headers_are_cut_off(serving):
 
 
 def test_slow_and_endless_bodies_are_refused(serving):
-    server = serving(app_options={"body_s": 0.3, "max_body": 10_000})
+    server = serving(body_s=0.3, max_body_mb=10_000 / 2**20)
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     with socket.create_connection(address(server)) as connection:
         connection.sendall(head + b"content-length: 100\r\n\r\n{")
@@ -166,7 +166,7 @@ def renderer(request, verdict, before, after):
 
 
 def test_hostile_names_and_texts_are_escaped_on_every_page(serving):
-    server = serving(NastyPool(), app_options={"verdict_page": renderer})
+    server = serving(NastyPool(), verdict_page=renderer)
     made = make_request(1)
     request = made.model_copy(
         update={"candidate": NASTY, "task": made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})}

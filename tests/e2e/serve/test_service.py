@@ -122,7 +122,7 @@ def test_listening_beyond_this_machine_needs_a_token():
 
 
 def test_bodies_that_are_too_large_malformed_or_too_many(serving):
-    server = serving(app_options={"max_body": 20_000, "max_queue": 3}, slots=0)
+    server = serving(max_body_mb=20_000 / 2**20, max_queue=3, slots=0)
     url = server.url + "/v1/jobs"
     for text in (b"{", b"[]", b'{"requests": []}', b'{"requests": [1]}', b'{"requests": [{}], "x": 1}', b"\xff\xfe"):
         assert httpx.post(url, content=text, headers={"content-type": "application/json"}).status_code in (400, 422)
@@ -132,7 +132,7 @@ def test_bodies_that_are_too_large_malformed_or_too_many(serving):
 
 
 def test_rates_are_bounded_per_client(serving):
-    server = serving(app_options={"rate": 0.5})
+    server = serving(rate=0.5)
     codes = [httpx.get(server.url + "/v1/state").status_code for _ in range(10)]
     assert codes[:2] == [200] * 2 and 429 in codes
 
