@@ -34,7 +34,7 @@ from drkernel.gym.runner.nursery import main
 main(control, config)
 """
 TRUSTED = {
-    "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }  # fmt: skip
 """torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
