@@ -482,10 +482,11 @@ def test_what_a_hint_says_holds_through_branches_and_loops(hint: str, way: str) 
     assert step(load.operands[0], 0) == way
 
 
+STRIDE = "%s: i32 {tt.divisibility = 16 : i32}"
 MOVED_ON = parse_ttir(
     """
 module {
-  tt.func public @f(%x: !tt.ptr<i8>, %scales: !tt.ptr<f32>, %n: i32, %s: i32) {
+  tt.func public @f(%x: !tt.ptr<i8> {tt.divisibility = 16 : i32}, %scales: !tt.ptr<f32>, %n: i32, STRIDE) {
     %zero = arith.constant 0 : i32
     %one = arith.constant 1 : i32
     %next = arith.constant dense<128> : tensor<64x128xi32>
@@ -521,7 +522,7 @@ module {
     tt.return
   }
 }
-""".replace("CARRIED", "tensor<64x64xf32>, tensor<64x128x!tt.ptr<i8>>")
+""".replace("CARRIED", "tensor<64x64xf32>, tensor<64x128x!tt.ptr<i8>>").replace("STRIDE", STRIDE)
 )
 
 

@@ -279,3 +279,12 @@ def test_a_tuner_that_outlives_its_device_measures_on_the_next_one() -> None:
         tuned.cache.clear()
         seconds(tuned, lambda meta: (2**22 // meta["B"],), x, x, 2**22, card=card)
         assert tuned.best_config.kwargs == {"B": 1024}
+
+
+def test_pieces_smaller_than_an_asynchronous_copy_are_waited_for_in_every_round() -> None:
+    """Rows of an odd number of halves: nothing of two bytes is copied ahead (Triton's pipeliner; PTX: ``cp.async``)."""
+    strip = ((64 * 4096,), torch.float16)
+    even, odd = (
+        seconds(product, (1, 1), strip, strip, strip, k, WAITS=False, B=64, num_stages=4) / 64 for k in (4096, 4095)
+    )
+    assert odd > 2 * even

@@ -165,8 +165,7 @@ def _conversion(op: Op, source: Type, target: Type) -> Counts:
         return {"int": 1.0}
     if source.bits == 8 and target.elem == "bf16" and op.name == "arith.sitofp":
         return {"int": 2.0, "bf16": 0.5}
-    narrow = min(each.bits for each in (source, target) if not each.is_float) < 32
-    return {"sfu": 1.0, "int": 1.0} if narrow else {"sfu": 1.0}
+    return {"sfu": 1.0, "int": float((target if source.is_float else source).bits < 32)}
 
 
 def _words(type_: Type) -> int:

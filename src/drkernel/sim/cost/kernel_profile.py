@@ -25,10 +25,11 @@ from drkernel.sim.cost.layouts import (
     layouts_of,
     lines_of,
     nearby,
+    start_of,
     step,
 )
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
-from ttir_executor.lower.access import counted_bytes
+from ttir_executor.lower.access import counted_bytes, memory_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
 from ttir_executor.lower.plan import blocks_of, walk
@@ -48,6 +49,8 @@ _PLAIN = frozenset(
 _MOVED = _PLAIN - {"tt.load", "scf.yield"}
 _LOOPS = ("scf.for", "scf.while")
 _POSITIONAL = MOVES | {"tt.splat", "arith.remsi", "arith.remui", "arith.trunci", "arith.cmpi", "arith.andi"}
+COPY_BYTES = 4
+"""least bytes of an asynchronous copy (``cp.async``, PTX ISA)"""
 _PIECE = 16
 """most elements of one access"""
 _WITHIN_WARP = 0.2
@@ -105,6 +108,8 @@ class Load:
     """of L1 that it asks for one by one: those of a gathered operand's lanes, where each lies in its own"""
     nearby: float = 1.0
     """bytes that it asks for over those of whole sectors, where its lanes lie in sectors of their own; else 1"""
+    pieces: float = 0.0
+    """accesses of fewer bytes than an asynchronous copy has, in a loop that is pipelined: registers take them"""
 
 
 @dataclass(frozen=True)
@@ -256,19 +261,35 @@ def _share(op: Op, layouts: Layouts) -> float:
 @lru_cache(maxsize=256)
 def _vector(op: Op) -> int:
     """Elements of a vector access: as many as its addresses and its mask have in one piece."""
+    if op.name == "tt.load" and (small := _small(op)):
+        return small
     known: dict[tuple[int, bool], int] = {}
     operands = op.operands if op.name == "tt.load" else [op.operands[0], *op.operands[2:]]
-    return max(1, min([VECTOR_BYTES // max(1, _item(op)), *(_aligned(each, False, known) for each in operands[:2])]))
+    most = VECTOR_BYTES // max(1, memory_bytes(op.operands[0].type))
+    return max(1, min([most, *(_aligned(each, False, -1, known) for each in operands[:2])]))
 
 
-def _aligned(value: Value, alone: bool, known: dict[tuple[int, bool], int]) -> int:
-    """The power of two, up to ``_PIECE``, that positions are a multiple of where a piece begins (``alone``: at each
-    element), as far as the text's numbers say (Triton's ``AxisInfo``); what is not known may be anything."""
+@lru_cache(maxsize=256)
+def _small(load: Op) -> int:
+    """Elements of a load's pieces where these are smaller than an asynchronous copy, so that Triton does not load it
+    ahead; else 0."""
+    pointer, *mask = load.operands[:2]
+    while (start := start_of(pointer)) is not None:
+        pointer = start
+    side = 0 if fast_side(pointer) == 0 else -1
+    found = 1 if gathered(load) else min(_aligned(each, False, side, {}) for each in (pointer, *mask))
+    return found if pointer.type.is_block and found * memory_bytes(pointer.type) < COPY_BYTES else 0
+
+
+def _aligned(value: Value, alone: bool, side: int, known: dict[tuple[int, bool], int]) -> int:
+    """The power of two, up to ``_PIECE``, that positions are a multiple of where a piece along ``side`` begins
+    (``alone``: at each element), as far as the text's numbers say (Triton's ``AxisInfo``); what is not known may be
+    anything."""
     op, key = value.op, (id(value), alone)
     if op is None or key in known:  # an argument that Triton was not told to be a multiple may be odd
         return known.get(key, 1 if value.multiple % _PIECE else _PIECE)
-    last = op.name == "tt.expand_dims" and int(op.attrs.get("axis", "0")) == len(value.type.shape or ()) - 1
-    inner = [_aligned(each, alone or last, known) for each in op.operands] if op.name in _POSITIONAL else []
+    last = op.name == "tt.expand_dims" and int(op.attrs.get("axis", "0")) == side % len(value.type.shape or (1,))
+    inner = [_aligned(each, alone or last, side, known) for each in op.operands] if op.name in _POSITIONAL else []
     found = _PIECE
     if op.name == "arith.constant":
         number = known_number(value)
@@ -277,7 +298,7 @@ def _aligned(value: Value, alone: bool, known: dict[tuple[int, bool], int]) -> i
         found = 1
     elif op.name == "arith.muli":
         found = math.prod(inner)
-    elif inner and not (op.name == "arith.cmpi" and (alone or step(value, -1) == "same")):
+    elif inner and not (op.name == "arith.cmpi" and (alone or step(value, side) == "same")):
         found = min(inner)
     known[key] = min(found, _PIECE)
     return known[key]
@@ -388,10 +409,11 @@ def dot_of(op: Op, chained: bool = False) -> Dot:
     return Dot(unit, operations, rows, result.numel, crossed if unit.startswith("tensor_") else 0.0, chained=chained)
 
 
-def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made: list[Op]) -> BlockProfile:
+def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], done: list[Op]) -> BlockProfile:
     levels: list[float] = []
-    stages, pipelined = _pipelining(block)
-    leading = _leading_to_products(block)
+    made = [operand.op for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
+    leading = _made_from(block, made)  # what operands are made from, addresses of loads included
+    stages, pipelined = _pipelining(block, leading)
     chained = any(op.name in PRODUCTS and id(op) in leading for op in block.ops)
     lanes, ahead = Counter[tuple[str, int, Tile | None]](), Counter[tuple[str, int, Tile | None]]()
     dots: list[Dot] = []
@@ -403,9 +425,9 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
         if op.name in PRODUCTS:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
-    loads = [op for op in block.ops if op.name == "tt.load"]
+    loads, stores = ([op for op in block.ops if op.name == name] for name in ("tt.load", "tt.store"))
     first = _made_from(block, [op for op in loads if pipelined and (id(op) in leading or gathered(op))])
-    for op in made:
+    for op in done:
         for unit, numel, count, tile in lane_instructions(op, layouts):
             lanes[unit, numel, tile] += count  # type: ignore[assignment]
             if id(op) in first:
@@ -413,13 +435,16 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], made:
     return BlockProfile(
         lanes=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in lanes.items()),
         ahead=tuple((unit, numel, float(count), tile) for (unit, numel, tile), count in ahead.items()),
-        levels=tuple(levels), loads=_loads(loads, level_of, leading if pipelined and stages is None else None),
-        stores=tuple((op.number, bytes_of(op), _item(op)) for op in block.ops if op.name == "tt.store"),
+        levels=tuple(levels),
+        loads=_loads(loads, level_of, leading if pipelined and stages is None else None, pipelined),
+        stores=tuple((op.number, bytes_of(op), memory_bytes(op.operands[0].type)) for op in stores),
         unrolled=not pipelined and _unrolled(block), around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES), depth=last.depth,
         across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
-        dots=tuple(dots), serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS), pipelined=pipelined,
+        dots=tuple(dots), pipelined=pipelined,
+        serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS)
+        or any(pipelined and id(op) in leading and _small(op) for op in loads),
         stages=stages, puts_off=not pipelined and _puts_off(block),
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
     )  # fmt: skip
@@ -490,14 +515,14 @@ def _vector_of(op: Op) -> float:
     return width if beside and pointer.type.numel >= 128 else 1.0
 
 
-def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None) -> tuple[Load, ...]:
+def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None, pipelined: bool) -> tuple[Load, ...]:
     arrays: dict[int, int] = {}
     return tuple(
         Load(
             op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)),
             levels[op.number], bytes_of(op), _crowding(op, ends), any(end.name == "scf.yield" for end in ends),
             len(op.operands) > 1 and _has_whole(op.operands[1]), ahead is not None and id(op) not in ahead,
-            lines_of(op), nearby(op),
+            lines_of(op), nearby(op), op.operands[0].type.numel / _small(op) if pipelined and _small(op) else 0.0,
         )
         for op, ends in ((op, [user for user in _users(op) if not _in_step(user, op)]) for op in ops)
     )  # fmt: skip
@@ -588,12 +613,6 @@ def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
     return numbers.get(id(op.block), -1) if op is not None else -1
 
 
-def _leading_to_products(block: BasicBlock) -> set[int]:
-    """The operations of a block that a product's operands are made from, addresses of loads included."""
-    made = [operand.op for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
-    return _made_from(block, made)
-
-
 def _made_from(block: BasicBlock, last: Iterable[Op | None]) -> set[int]:
     """Those operations, as far as they stand in the block, and what they are made from there, by identity."""
     ahead, found = list(last), set[int]()
@@ -615,23 +634,17 @@ def _root(load: Op) -> int:
 
 def bytes_of(op: Op) -> float:
     """Bytes of all elements of an access, masked or not."""
-    return float(op.operands[0].type.numel * _item(op))
+    return float(op.operands[0].type.numel * memory_bytes(op.operands[0].type))
 
 
-def _item(op: Op) -> int:
-    return elem_bytes(op.operands[0].type.pointee or "i8")
-
-
-def _pipelining(block: BasicBlock) -> tuple[int | None, bool]:
+def _pipelining(block: BasicBlock, leading: set[int]) -> tuple[int | None, bool]:
     """(the loop's own depth, whether Triton pipelines it): loops with a depth, or whose loads feed a ``tt.dot``."""
     loop = block.parent
     if loop is None or loop.name != "scf.for":
         return None, False
     named = loop.attrs.get("tt.num_stages", "").partition(":")[0].strip()
     depth = max(1, int(named)) if named.isdigit() else None
-    return depth, (depth or 1) > 1 or any(
-        op.name in PRODUCTS and any(_from_load(operand, block) for operand in factors_of(op)) for op in block.ops
-    )
+    return depth, (depth or 1) > 1 or any(op.name == "tt.load" and id(op) in leading for op in block.ops)
 
 
 def _in_series(dot: Op) -> bool:
@@ -655,11 +668,3 @@ def _in_series(dot: Op) -> bool:
         return True
     after = any(arithmetic(user) and not carried(user) for user in dot.results[0].uses)
     return after or any(arithmetic(operand.op) for operand in factors_of(dot))
-
-
-def _from_load(value: Value, block: BasicBlock, steps: int = 12) -> bool:
-    """Whether a dot's operand comes from a load of the same block, through casts and element-wise work."""
-    op = value.op
-    if op is None or op.block is not block or steps == 0:
-        return False
-    return op.name == "tt.load" or any(_from_load(operand, block, steps - 1) for operand in op.operands)

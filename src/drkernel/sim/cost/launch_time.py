@@ -312,7 +312,10 @@ def _traffic(
     operands = sum(count * _operand_bytes(dot, shape.threads, spec) for dot, count in dots)
     shares = asked_shares(stats, profile)
     lines = sum(count * _lines(profile.blocks[index], shares) for index, count in stats.executed)
-    return _Traffic(dram, passed - together, passed, asked + stored + local + operands + L1_BYTES_PER_CLOCK * lines)
+    loads = [(load, count) for index, count in stats.executed for load in profile.blocks[index].loads]
+    words = sum(count * load.pieces * min(1.0, shares.get(load.number, 1.0)) for load, count in loads)
+    inside = asked + stored + local + operands + L1_BYTES_PER_CLOCK * lines + 2.0 * BANK_BYTES * words
+    return _Traffic(dram, passed - together, passed, inside)
 
 
 def _lines(block: BlockProfile, asked: Mapping[int, float]) -> float:
@@ -499,10 +502,10 @@ def block_seconds(
     least = {number: min(1.0, share) for number, share in asked.items()}
     waits = [_waits(block, threads, spec, least, UNROLLED if block.unrolled else 1) for block in profile.blocks]
     lines = [_lines(block, asked) / spec.clock_hz for block in profile.blocks]
-    late = [_late(block, threads, spec, asked) for block in profile.blocks]
+    late, turns = ([_late(block, threads, spec, asked, small) for block in profile.blocks] for small in (False, True))
     lanes = _all_lanes(profile, threads, num_stages, spec, alone=True)
     ahead = [vector_seconds(block_lanes(block, threads, spec, True, ahead=True), spec) for block in profile.blocks]
-    each = zip(profile.blocks, zip(waits, late, lines, ahead, strict=True), lanes, strict=True)
+    each = zip(profile.blocks, zip(waits, late, turns, lines, ahead, strict=True), lanes, strict=True)
     seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
     limit = register_limit(threads, spec.regs_per_sm)
     for number, (block, wait) in enumerate(zip(profile.blocks, waits, strict=True)):
@@ -531,15 +534,17 @@ def _waits(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int,
     return total
 
 
-def _late(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int, float]) -> float:
+def _late(block: BlockProfile, threads: int, spec: GPUSpec, asked: Mapping[int, float], small: bool) -> float:
     """Seconds that a round of a loop that loads ahead waits for what it does not: for memory where it asks for sectors
-    that the round before did not, else for L1."""
+    that the round before did not, else for L1. ``small``: for pieces too small to be copied, each in a register until
+    it is stored to shared memory before the product; else for the rest."""
     total = 0.0
-    for level in {load.level for load in block.loads if load.exposed}:
-        loads = [load for load in block.loads if load.exposed and load.level == level]
-        new = max(min(1.0, load.nearby * asked.get(load.number, 1.0)) for load in loads)
+    late = [load for load in block.loads if (load.pieces > 0.0 if small else load.exposed and not load.pieces)]
+    for level in {load.level for load in late}:
+        loads = [load for load in late if load.level == level]
+        new = max(min(1.0, (1.0 if small else load.nearby) * asked.get(load.number, 1.0)) for load in loads)
         latency = new * spec.dram_latency + (1.0 - new) * L1_CYCLES / spec.clock_hz
-        total += _rounds(sum(load.elements for load in loads), threads) * latency
+        total += _rounds(sum(BANK_BYTES * load.pieces or load.elements for load in loads), threads) * latency
     return total
 
 
@@ -563,13 +568,14 @@ def _block_chain(
     Every round takes the latency of device memory, because hits in L2 also meet queues there. Loads ahead begin once
     the round has made their addresses, beyond pointers that it only moves on.
     """
-    loads, late, lines, addresses = waits
+    loads, late, turn, lines, addresses = waits
     alone = vector_seconds(lanes, spec)
     dots = _dots_seconds(block, num_warps * spec.warp_size, spec) / min(1.0, num_warps / SCHEDULERS)
     if block.pipelined and not block.serial:  # what one program multiplies is not slowed by power and other programs
         share = TRITON_TENSOR_SHARE["mma" if mma_sync_share(spec) == 1.0 else "wgmma"]
         dots *= min(1.0, share * spec.tensor_share * spec.boost_clock_hz / spec.clock_hz)
-    arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz, lines)
+    instructions = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
+    arithmetic = turn + lines + instructions if turn else max(instructions, lines)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
     exchange = SHUFFLE_CYCLES * 5
     if num_warps > 1:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from drkernel.sim.cost.records import SECTOR_BYTES
 from ttir_executor.lower.access import hint
@@ -230,19 +231,14 @@ def _rank(value: Value) -> int:
 
 def step(value: Value, axis: int) -> str:
     """How addresses go along an axis: ``same``, ``beside`` each other, or ``other``."""
-    return {0.0: "same", 1.0: "beside"}.get(_stride(value, axis, 48, {}), "other")
+    return {0.0: "same", 1.0: "beside"}.get(stride(value, axis), "other")
 
 
-def _stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
-    """Elements from one to the next along an axis: infinite times an unknown number, NaN where nothing is known. Each
-    value once: a chain of products of a value with itself has a number of ways that doubles with each."""
-    key = id(value), axis
-    if key not in seen:
-        seen[key] = _new_stride(value, axis, steps, seen)
-    return seen[key]
-
-
-def _new_stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
+@lru_cache(maxsize=1024)
+def stride(value: Value, axis: int, steps: int = 48) -> float:
+    """Elements from one to the next along an axis, as far as so many operations tell: infinite times an unknown number,
+    NaN where nothing is known. Each value once: a chain of products of a value with itself has a number of ways that
+    doubles with each."""
     shape, op = value.type.shape, value.op
     if not shape or shape[axis] == 1:
         return 0.0
@@ -251,26 +247,26 @@ def _new_stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int],
         return math.nan
     if op is None:
         start = start_of(value)
-        return _stride(start, axis, steps - 1, seen) if start is not None else math.nan
+        return stride(start, axis, steps - 1) if start is not None else math.nan
     if op.name == "tt.make_range" or hint(op, "contiguity") == shape[axis]:
         return 1.0
     if op.name in ("tt.splat", "arith.constant"):
         return 0.0
     if op.name == "scf.if":
         ends = [region.blocks[-1].ops[-1].operands[value.index] for region in op.regions]
-        first, *others = [_stride(end, axis, steps - 1, seen) for end in ends]
+        first, *others = [stride(end, axis, steps - 1) for end in ends]
         return first if all(each == first for each in others) else math.nan
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
-        return 0.0 if axis == new else _stride(op.operands[0], axis - (axis > new), steps - 1, seen)
+        return 0.0 if axis == new else stride(op.operands[0], axis - (axis > new), steps - 1)
     if op.name == "tt.reshape":
         inner = op.operands[0].type.shape or ()
         wide, own = ([n for n, size in enumerate(sizes) if size > 1] for sizes in (inner, shape))
         alike = [inner[n] for n in wide] == [shape[n] for n in own]  # axes of one position come and go
-        return _stride(op.operands[0], wide[own.index(axis)], steps - 1, seen) if alike else math.nan
+        return stride(op.operands[0], wide[own.index(axis)], steps - 1) if alike else math.nan
     if any(_rank(operand) not in (0, len(shape)) for operand in op.operands):
         return math.nan
-    each = [_stride(operand, axis, steps - 1, seen) for operand in op.operands]
+    each = [stride(operand, axis, steps - 1) for operand in op.operands]
     if not any(each):
         return 0.0
     if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
@@ -315,7 +311,8 @@ def gathered(load: Op) -> bool:
 def lines_of(load: Op) -> float:
     """Those that the lanes of a gathered tile ask for one by one, where each lies in its own; else 0."""
     pointer = load.operands[0]
-    if not gathered(load) or not _apart(pointer, LINE_BYTES // max(1, elem_bytes(pointer.type.pointee or "i8"))):
+    line = LINE_BYTES // max(1, elem_bytes(pointer.type.pointee or "i8"))
+    if not gathered(load) or not stride(pointer, 0) >= line:  # along the first side, where its lanes lie
         return 0.0
     return pointer.type.numel * min(32, (pointer.type.shape or (1,))[0]) / 32.0
 
@@ -323,10 +320,4 @@ def lines_of(load: Op) -> float:
 def nearby(load: Op) -> float:
     """Bytes of its elements over those of whole sectors, where its lanes lie in sectors of their own; else 1."""
     share = elem_bytes(load.operands[0].type.pointee or "i8") / SECTOR_BYTES
-    return min(1.0, share) if _apart(load.operands[0], int(1.0 / share)) else 1.0
-
-
-def _apart(pointer: Value, least: int) -> bool:
-    """Whether neighbours along a tile's first side, where its lanes lie, are an unknown number of elements or at least
-    so many apart."""
-    return _stride(pointer, 0, 48, {}) >= least
+    return min(1.0, share) if stride(load.operands[0], 0) >= int(1.0 / share) else 1.0
