@@ -38,8 +38,8 @@ KEPT = 200
 """most records that are kept for resources"""
 MAX_SOURCE = 1 << 20
 """most bytes of a file that is read in place of a source"""
-WIDTH = 100
-"""columns of a rendered report"""
+WIDTH, ANSWER = 100, 4000
+"""columns of a rendered report; characters of one answer"""
 
 
 class ToolError(Refusal, ResourceError):
@@ -54,8 +54,6 @@ class ToolLimits(Config):
 
     evaluations: int | None = Field(None, ge=1, description="evaluations and simulations in all; None: unlimited")
     deadline_s: float = Field(60.0, gt=0, description="seconds that one candidate or script may take")
-    simulations: int = Field(1, ge=1, description="scripts at once")
-    text: int = Field(4000, ge=400, description="characters of one answer")
     folder: Path | None = Field(
         None, description="references, candidates and scripts may be files under it; None: none"
     )
@@ -80,7 +78,7 @@ class Toolbox:
         """evaluations and simulations so far"""
         self.records: Recent[str, str] = Recent(KEPT)
         """JSON of the latest records, by the path of their resource"""
-        self._simulating = asyncio.Semaphore(limits.simulations)
+        self._simulating = asyncio.Semaphore(1)  # a script at a time
 
     async def evaluate(
         self,
@@ -108,7 +106,7 @@ class Toolbox:
             raise ToolError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         self._spend()
         verdict = await self.pool.evaluate(EvalRequest(task=task, candidate=source, settings=settings))
-        return self._answer(describe(verdict, source, self.limits.text), "verdicts", verdict)
+        return self._answer(describe(verdict, source, ANSWER), "verdicts", verdict)
 
     async def simulate(
         self,
@@ -129,7 +127,7 @@ class Toolbox:
         self._spend()
         async with self._simulating:
             run = await asyncio.to_thread(run_confined, source, terms)
-        return self._answer(describe_run(run, source, self.limits.text), "simulations", run)
+        return self._answer(describe_run(run, source, ANSWER), "simulations", run)
 
     def tasks(
         self,

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from drkernel.agents import describe
 from drkernel.gym.feedback import feedback
+from drkernel.gym.request import EvalRequest
 from drkernel.report.verdict import page, profile_table, terminal
 from drkernel.task import Task
 from drkernel.verdict import (
@@ -94,7 +95,7 @@ def test_terminal_page_feedback_and_tools_say_the_same_figures() -> None:
     )  # fmt: skip
     console = Console(width=300, file=io.StringIO())
     console.print(terminal(verdict))
-    shown = page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    shown = page(EvalRequest(task=Task(id="t", reference="pass"), candidate="pass"), verdict)
     plain = html.unescape(re.sub(r"<[^>]*>", " ", shown))
     view = VerdictView.of(verdict)
     texts = {

@@ -217,36 +217,24 @@ def _slug(model: str) -> str:
 
 def _kept_tasks(directory: Path, config: BenchConfig) -> PreparedTasks | None:
     """Return the tasks that an earlier start of the same run prepared."""
-    from drkernel.episode.meter import read_rows
-    from drkernel.solve.bench import read_terms
+    from drkernel.solve.bench import read_bench
     from drkernel.solve.config import PreparedTasks
-    from drkernel.task import Task
 
     if not (directory / "config.yaml").is_file():
         return None
-    old, resolved = read_terms(directory)
-    if (old.tasks, old.choose) != (config.tasks, config.choose):
+    old = read_bench(directory)
+    if (old.config.tasks, old.config.choose) != (config.tasks, config.choose):
         return None
-    tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
-    return PreparedTasks(tasks, dict(resolved.left_out))
+    return PreparedTasks(old.tasks, dict(old.resolved.left_out))
 
 
 def _prepare(config: BenchConfig, quiet: bool) -> PreparedTasks:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from drkernel.config import ConfigError
     from drkernel.solve.config import choose, prepare
 
-    tasks = choose(config.tasks, config.choose)
-    with Progress(console=Console(stderr=True), disable=quiet or not sys.stderr.isatty(), transient=True) as bar:
-        line = bar.add_task("preparing tasks", total=len(tasks))
-        prepared = prepare(
-            tasks,
-            profile=config.episode.settings.profile,
-            keep_ill_conditioned=config.choose.ill_conditioned,
-            progress=lambda done, total: bar.update(line, completed=done),
-        )
+    tasks = terms.tracked(choose(config.tasks, config.choose), "preparing tasks", quiet)
+    keep = config.choose.ill_conditioned
+    prepared = prepare(tasks, profile=config.episode.settings.profile, keep_ill_conditioned=keep)
     if not prepared.tasks:
         first = next(iter(prepared.left_out.items()), ("", ""))
         raise ConfigError(f"no task can be judged here; the first, {first[0]}: {first[1]}")

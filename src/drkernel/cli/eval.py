@@ -84,7 +84,7 @@ def evaluate(
     if html is not None:
         from drkernel.report.verdict import write_page
 
-        write_page(html, verdict, task=task, candidate=source, profile=request.settings.profile)
+        write_page(html, request, verdict)
         print(f"wrote {html}", file=sys.stderr)
     if trace is not None:
         from drkernel.report.sim import trace_of_verdict, write_trace

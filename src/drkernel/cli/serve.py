@@ -95,18 +95,7 @@ def _application(store: Path, terms: ServiceTerms, graders: Graders, slots: int,
         # the service counts the attempts
         pool = graders.here(slots, attempts=1)
         service.use(pool, slots, kinds_here())
-    return make_app(
-        service,
-        token=token,
-        verdict_page=lambda request, verdict, before, after: page(
-            verdict,
-            task=request.task,
-            candidate=request.candidate,
-            profile=request.settings.profile,
-            before=before,
-            after=after,
-        ),
-    )
+    return make_app(service, token=token, verdict_page=page)
 
 
 def _run(application: Any, host: str, port: int, ray: str | None, lending: Lending) -> None:

@@ -142,7 +142,7 @@ def check(
     warnings.filterwarnings("ignore", module="torch")  # the references', not the gate's
     torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
     with _bounded(graders) as budget:
-        reports = [_gate(task, profile, limits, seed, budget) for task in _progress(tasks, quiet=as_json)]
+        reports = [_gate(task, profile, limits, seed, budget) for task in terms.tracked(tasks, "checking", as_json)]
     if as_json:
         print(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
     else:
@@ -227,15 +227,6 @@ def _describe(task: Task, text: str) -> dict[str, Any]:
 
 def _some(tasks: list[Task]) -> str:
     return ", ".join(task.id for task in tasks[:5]) + (", ..." if len(tasks) > 5 else "")
-
-
-def _progress(tasks: list[Task], quiet: bool) -> Any:
-    """Return a progress bar on stderr if it is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    hidden = quiet or not sys.stderr.isatty()
-    return track(tasks, "checking", console=Console(stderr=True), disable=hidden, transient=True)
 
 
 # ---- ``drkernel prompts``: show the prompts that models receive, or write them out for editing

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,6 +159,15 @@ class LivePage:
         if start >= self.next:
             self.write()
             self.next = time.monotonic() + max(10.0, 50 * (time.monotonic() - start))
+
+
+def tracked(tasks: list[Task], what: str, quiet: bool) -> Iterable[Task]:
+    """The tasks, with a bar of how far they are on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    hidden = quiet or not sys.stderr.isatty()
+    return track(tasks, what, console=Console(stderr=True), disable=hidden, transient=True)
 
 
 def no_profile(task: Task, profile: str) -> str:

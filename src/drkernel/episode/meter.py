@@ -258,7 +258,6 @@ class Spending:
     however often the run was resumed. Budgets apply to this count."""
     paid: Usage = field(default_factory=Usage)
     """The part of ``usage`` that this process requested from its model."""
-    replies: int = 0
     retries: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     """Number of requests that failed and were retried, by reason."""
@@ -329,7 +328,7 @@ class Meter:
         """
         key = call.key(self.model.name)
         if self.cache is not None and (kept := self.cache.get(key)) is not None:
-            self._count(kept)
+            self.spending.usage += kept.usage
             return kept
         async with self._slots:
             if self._given_up is not None:
@@ -345,17 +344,12 @@ class Meter:
         if self.cache is not None:
             self.cache.put(key, reply)
         self.spending.paid += reply.usage
-        self._count(reply)
+        self.spending.usage += reply.usage
         return reply
 
     def take_over(self, replies: Iterable[Reply]) -> None:
         """Count the replies that an earlier process of the same run received."""
-        for reply in replies:
-            self._count(reply)
-
-    def _count(self, reply: Reply) -> None:
-        self.spending.replies += 1
-        self.spending.usage += reply.usage
+        self.spending.usage = sum((reply.usage for reply in replies), self.spending.usage)
 
     def check_budget(self) -> None:
         """Raise :class:`BudgetSpent` when a limit is reached."""

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from drkernel.base.files import write_atomic
+from drkernel.gym.request import EvalRequest
 from drkernel.report.anatomy import anatomy, roofline_plot, time_stack
 from drkernel.report.render import COLOURS, STATUSES, excerpt, render, shown_findings, tracks
-from drkernel.task import Task, sized_reference
+from drkernel.task import sized_reference
 from drkernel.verdict import OWN_FILE, Verdict
 from drkernel.view import DeviceTime, VerdictView, duration, quote_line
 
@@ -113,25 +114,17 @@ def indented(item: RenderableType) -> Padding:
 # ---- A verdict as one self-contained HTML page
 
 
-def write_page(path: Path, verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -> None:
-    """Write the page of ``verdict``; the directory must exist."""
-    write_atomic(path, page(verdict, task=task, candidate=candidate, profile=profile))
+def write_page(path: Path, request: EvalRequest, verdict: Verdict) -> None:
+    """Write the page of the ``verdict`` on a request; the directory must exist."""
+    write_atomic(path, page(request, verdict))
 
 
-def page(
-    verdict: Verdict,
-    *,
-    task: Task,
-    candidate: str,
-    profile: str | None,
-    before: Markup = Markup(),
-    after: Markup = Markup(),
-) -> str:
-    """The page as text; the reference is shown at the size ``profile`` that it was graded at.
+def page(request: EvalRequest, verdict: Verdict, before: Markup = Markup(), after: Markup = Markup()) -> str:
+    """The page as text; the reference is shown at the size that was asked for.
 
     ``before`` and ``after`` are HTML that a caller adds at the top and before the sources.
     """
-    view = VerdictView.of(verdict)
+    view, candidate = VerdictView.of(verdict), request.candidate
     return render(
         "verdict",
         verdict=verdict,
@@ -141,7 +134,7 @@ def page(
         lines_of_error=excerpt(candidate, verdict.error.line if verdict.error is not None else None),
         against=against(view),
         candidate=candidate,
-        reference=sized_reference(task, profile),
+        reference=sized_reference(request.task, request.settings.profile),
         before=before,
         **_by_line(verdict, candidate),
         after=after,

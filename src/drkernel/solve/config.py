@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -234,13 +234,7 @@ def _generated(spec: str) -> list[Task]:
     return generate_tasks("train" if found[1] == "train" else "heldout", int(found[2] or GENERATED), seed=0)
 
 
-def prepare(
-    tasks: Sequence[Task],
-    *,
-    profile: str | None,
-    keep_ill_conditioned: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> PreparedTasks:
+def prepare(tasks: Iterable[Task], *, profile: str | None, keep_ill_conditioned: bool = False) -> PreparedTasks:
     """Leave out foreign tasks that cannot distinguish a right answer from a wrong one, or do not run at all.
 
     Built-in tasks, and those with the size profile that is asked for, have already passed the gate. The tasks that are
@@ -249,7 +243,7 @@ def prepare(
     from drkernel.tasks.gate import admit_thin  # loads torch
 
     prepared = PreparedTasks()
-    for number, task in enumerate(tasks, 1):
+    for task in tasks:
         trusted = task.provenance.source in ("builtin", "generated") or profile in task.profiles
         report = None if trusted else admit_thin(task)
         reason = why_not(report) if report is not None else ""
@@ -258,8 +252,6 @@ def prepare(
         else:
             prepared.tasks.append(task)
             prepared.objections |= {task.id: reason} if reason else {}
-        if progress is not None:
-            progress(number, len(tasks))
     return prepared
 
 

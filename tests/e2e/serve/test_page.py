@@ -10,9 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_security import NASTY, TOKEN, NastyPool, renderer
+from test_security import NASTY, TOKEN, NastyPool
 
 from browser import Browser, chromium
+from drkernel.report.verdict import page
 from drkernel.serve.client import Client
 from drkernel.serve.service import WorkerInfo
 from drkernel.verdict import Sizes
@@ -128,7 +129,7 @@ def test_list_search_and_live_update(browser, serving, shots):
 
 
 def test_a_verdict_page_of_a_hostile_candidate(browser, serving, shots):
-    server = serving(NastyPool(), verdict_page=renderer)
+    server = serving(NastyPool(), verdict_page=page)
     made = make_request(1)
     task = made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})
     Client(server.url, name=NASTY).evaluate(made.model_copy(update={"candidate": NASTY, "task": task}))

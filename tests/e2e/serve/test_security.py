@@ -161,12 +161,8 @@ class NastyPool(CountingPool):
         return nasty_verdict(request)
 
 
-def renderer(request, verdict, before, after):
-    return page(verdict, task=request.task, candidate=request.candidate, profile=None, before=before, after=after)
-
-
 def test_hostile_names_and_texts_are_escaped_on_every_page(serving):
-    server = serving(NastyPool(), verdict_page=renderer)
+    server = serving(NastyPool(), verdict_page=page)
     made = make_request(1)
     request = made.model_copy(
         update={"candidate": NASTY, "task": made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})}

@@ -11,6 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 from rich.console import Console
 
+from drkernel.gym.request import EvalRequest
 from drkernel.report import verdict as verdict_view
 from drkernel.report.render import Curve, line_plot, render, stacked_plot
 from drkernel.report.verdict import against, page
@@ -30,6 +31,7 @@ from drkernel.verdict import (
 from drkernel.view import VerdictView
 from verdicts import verdict_of
 
+PLAIN = EvalRequest(task=Task(id="t", reference="pass"), candidate="pass")
 EVIL = "</pre></td></title></style><script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
 TEMPLATES = [one for one in (resources.files("drkernel.report") / "templates").iterdir()]
 
@@ -73,7 +75,7 @@ def test_page_and_terminal_say_at_which_sizes_a_candidate_was_timed_and_checked(
         timed_at=Sizes(inputs=("x float32[4096, 8]",)),
     )
     said = "Timed at x float32[4096, 8]; checked at x float32[4, 8]."
-    assert said in page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    assert said in page(PLAIN, verdict)
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(verdict_view.terminal(verdict))
     assert said in console.export_text()
@@ -120,7 +122,7 @@ def test_a_curve_tells_its_values_and_a_baseline_is_drawn():
 def test_a_finding_stands_beside_the_line_that_it_names():
     found = Finding(kind="out_of_bounds", severity="bug", message="no", evidence={"line": 2})
     verdict = hostile().model_copy(update={"findings": (found,)})
-    text = page(verdict, task=Task(id="t", reference="pass"), candidate="one = 1\ntwo = 2\nthree = 3", profile=None)
+    text = page(PLAIN.model_copy(update={"candidate": "one = 1\ntwo = 2\nthree = 3"}), verdict)
     findings = text.partition('class="full findings"')[2].partition("</table>")[0]
     assert re.sub(r"<[^>]*>", "", findings.partition('class="hit">')[2]).startswith("   2  two = 2")
 
@@ -129,7 +131,7 @@ def test_no_row_claims_more_than_its_roof():
     profile = profile_of(("a", "library", 1e-3, 1.14), ("b", "library", 1e-3, 0.5), elapsed=2e-3)
     verdict = hostile().model_copy(update={"profile": profile, "reference_profile": None})
     task = Task(id="t", reference="pass")
-    text = page(verdict, task=task, candidate="pass", profile=None)
+    text = page(EvalRequest(task=task, candidate="pass"), verdict)
     assert "beyond its roof: bytes were still in L2" in text and "50% of roofline" in text and "114%" not in text
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(verdict_view.terminal(verdict))
@@ -146,7 +148,7 @@ def test_figures_of_a_finding_are_short_and_a_wrong_answer_is_told_once():
         correctness=Correctness(checked_calls=1, passed_calls=0, message="output 0[1, 2] should be", mismatch=worst),
         findings=(Finding(kind="k", severity="bug", message="m", evidence={"rms_error": 5.1821631241924316e-05}),),
     )
-    text = page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    text = page(PLAIN, verdict)
     assert "rms error: 5.182e-05" in text and "5.18216" not in text
     assert "worst element" in text and "should be" not in text
 
@@ -154,7 +156,7 @@ def test_figures_of_a_finding_are_short_and_a_wrong_answer_is_told_once():
 def test_every_text_of_a_verdict_stays_text():
     reference = f"# {EVIL}\nclass Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
     task = Task(id=EVIL, reference=reference, provenance=Provenance(source="test"))
-    text = page(hostile(), task=task, candidate=EVIL, profile=None)
+    text = page(EvalRequest(task=task, candidate=EVIL), hostile())
     seen = Tags()
     seen.feed(text)
     assert seen.tags.isdisjoint({"script", "img", "link", "iframe"}) and not seen.links and not seen.handlers
@@ -179,7 +181,7 @@ def test_templates_trust_nothing_and_fetch_nothing():
 
 def test_a_page_holds_no_control_characters(tmp_path):
     wild = verdict_of("compile_error")
-    text = page(wild, task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x9b\u202e\tc\r\n", profile=None)
+    text = page(EvalRequest(task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x9b\u202e\tc\r\n"), wild)
     assert all(shown in text for shown in ("\\x00", "\\x1b", "\\x9b", "\\u202e")) and not CONTROLS.search(text)
 
 
