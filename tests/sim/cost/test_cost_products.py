@@ -288,3 +288,13 @@ def test_pieces_smaller_than_an_asynchronous_copy_are_waited_for_in_every_round(
         seconds(product, (1, 1), strip, strip, strip, k, WAITS=False, B=64, num_stages=4) / 64 for k in (4096, 4095)
     )
     assert odd > 2 * even
+
+
+def test_sums_that_tensor_memory_holds_do_not_spill() -> None:
+    """256 x 256 by eight warps: no sum in a register of sm_100, whose ``tcgen05.mma`` has them elsewhere (ptxas)."""
+    matrix = ((4096 * 4096,), torch.float16)
+    b200, h100 = (
+        seconds(product, (16, 16), matrix, matrix, matrix, 4096, WAITS=False, B=256, num_warps=8, card=card)
+        for card in ("b200", "h100")
+    )
+    assert 5 * b200 < h100

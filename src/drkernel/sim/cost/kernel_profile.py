@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -364,6 +364,21 @@ def spread(rows: int, columns: int, item: int, num_warps: int) -> tuple[int, int
     return held, lanes, max(1, min(num_warps, columns // (held * lanes)))
 
 
+def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
+    """Clocks of shared memory that a reduction along the rows takes beyond one for each access.
+
+    Triton puts the partial sums of all warps of a column beside each other, so that lanes, which hold neighbouring
+    columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
+    warps: all 32 lanes in one bank, by their machine code).
+    """
+    held, lanes, beside = spread(rows, columns, item, num_warps)
+    along = max(1, min(num_warps // beside, rows * lanes // 32))
+    if along == 1:
+        return 0.0
+    ways = max(1.0, lanes * math.gcd(held * along, 32) / 32.0)
+    return 2.0 * columns / (lanes * beside) * num_warps * (ways - 1.0)
+
+
 def _across_rows(op: Op) -> list[tuple[int, int, int]]:
     """Rows, columns and bytes of an element of what a reduction of two dimensions takes along the first."""
     sources = [] if _axis_is_last(op) or _is_product(op.operands[0]) else [each.type for each in op.operands]
@@ -377,17 +392,8 @@ def _axis_is_last(op: Op) -> bool:
 
 def _is_product(value: Value) -> bool:
     """Whether a value is a product's result, or element-wise arithmetic on one."""
-    seen: set[int] = set()
-    ahead = [value]
-    while ahead:
-        op = ahead.pop().op
-        if op is None or id(op) in seen or op.name == "tt.load" or op.name in COMBINES:
-            continue
-        if op.name in PRODUCTS:
-            return True
-        seen.add(id(op))
-        ahead += [operand for operand in op.operands if operand.type.is_block]
-    return False
+    made = _made_from([value.op], lambda op: op.name != "tt.load" and op.name not in COMBINES)
+    return any(op.name in PRODUCTS for op in made.values())
 
 
 # ---- chains
@@ -412,7 +418,7 @@ def dot_of(op: Op, chained: bool = False) -> Dot:
 def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], done: list[Op]) -> BlockProfile:
     levels: list[float] = []
     made = [operand.op for op in block.ops if op.name in PRODUCTS for operand in factors_of(op)]
-    leading = _made_from(block, made)  # what operands are made from, addresses of loads included
+    leading = _made_from(made, lambda op: op.block is block)  # operands' and addresses of their loads
     stages, pipelined = _pipelining(block, leading)
     chained = any(op.name in PRODUCTS and id(op) in leading for op in block.ops)
     lanes, ahead = Counter[tuple[str, int, Tile | None]](), Counter[tuple[str, int, Tile | None]]()
@@ -426,7 +432,8 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], done:
             dots.append(dot_of(op, chained))
         last = last.beside(after)
     loads, stores = ([op for op in block.ops if op.name == name] for name in ("tt.load", "tt.store"))
-    first = _made_from(block, [op for op in loads if pipelined and (id(op) in leading or gathered(op))])
+    ahead_of = [op for op in loads if pipelined and (id(op) in leading or gathered(op))]
+    first = _made_from(ahead_of, lambda op: op.block is block)
     for op in done:
         for unit, numel, count, tile in lane_instructions(op, layouts):
             lanes[unit, numel, tile] += count  # type: ignore[assignment]
@@ -515,7 +522,7 @@ def _vector_of(op: Op) -> float:
     return width if beside and pointer.type.numel >= 128 else 1.0
 
 
-def _loads(ops: list[Op], levels: dict[int, int], ahead: set[int] | None, pipelined: bool) -> tuple[Load, ...]:
+def _loads(ops: list[Op], levels: dict[int, int], ahead: Mapping[int, Op] | None, pipelined: bool) -> tuple[Load, ...]:
     arrays: dict[int, int] = {}
     return tuple(
         Load(
@@ -613,13 +620,13 @@ def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
     return numbers.get(id(op.block), -1) if op is not None else -1
 
 
-def _made_from(block: BasicBlock, last: Iterable[Op | None]) -> set[int]:
-    """Those operations, as far as they stand in the block, and what they are made from there, by identity."""
-    ahead, found = list(last), set[int]()
+def _made_from(last: Iterable[Op | None], within: Callable[[Op], bool]) -> dict[int, Op]:
+    """Those operations and what they are made from, as far as they are ``within``, by identity."""
+    ahead, found = list(last), dict[int, Op]()
     while ahead:
         op = ahead.pop()
-        if op is not None and op.block is block and id(op) not in found:
-            found.add(id(op))
+        if op is not None and id(op) not in found and within(op):
+            found[id(op)] = op
             ahead += [operand.op for operand in op.operands]
     return found
 
@@ -637,7 +644,7 @@ def bytes_of(op: Op) -> float:
     return float(op.operands[0].type.numel * memory_bytes(op.operands[0].type))
 
 
-def _pipelining(block: BasicBlock, leading: set[int]) -> tuple[int | None, bool]:
+def _pipelining(block: BasicBlock, leading: Mapping[int, Op]) -> tuple[int | None, bool]:
     """(the loop's own depth, whether Triton pipelines it): loops with a depth, or whose loads feed a ``tt.dot``."""
     loop = block.parent
     if loop is None or loop.name != "scf.for":

@@ -12,10 +12,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, spread
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, bank_conflicts
 from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import SECTOR_BYTES, CostEstimate
@@ -257,8 +257,7 @@ def _spilled(
 
     With the compiler's own frame the estimate's distribution over blocks is scaled to it.
     """
-    limit = register_limit(threads, spec.regs_per_sm)
-    moved = [spilled_bytes(block, threads, limit) for block in profile.pressure]
+    moved = _moved(profile, threads, spec)
     once = sum(moved)
     if frame_bytes is not None:
         if not frame_bytes:
@@ -270,6 +269,16 @@ def _spilled(
         moved, once = [each * scale for each in moved], once * scale
     total = sum(moved[block] * count for block, count in stats.executed)
     return FRAME_SHARE * once, total
+
+
+def _moved(profile: KernelProfile, threads: int, spec: GPUSpec) -> list[float]:
+    """Bytes that one execution of each block writes to local memory and reads back. Sums of products that B200's own
+    instructions make are in its tensor memory (machine code by ptxas, sm_100)."""
+    dots = [dot for block in profile.blocks for dot in block.dots]
+    apart = spec.arch == 100 and all(dot_is_wgmma(dot, threads, spec) for dot in dots)
+    tile = max(block.tile for block in profile.pressure) if apart else 0.0
+    blocks = (replace(each, held=max(0.0, each.held - tile), tile=each.tile * (not apart)) for each in profile.pressure)
+    return [spilled_bytes(each, threads, register_limit(threads, spec.regs_per_sm)) for each in blocks]
 
 
 def _traffic(
@@ -507,10 +516,9 @@ def block_seconds(
     ahead = [vector_seconds(block_lanes(block, threads, spec, True, ahead=True), spec) for block in profile.blocks]
     each = zip(profile.blocks, zip(waits, late, turns, lines, ahead, strict=True), lanes, strict=True)
     seconds = [_block_chain(*of_block, num_warps, num_stages, spec) for of_block in each]
-    limit = register_limit(threads, spec.regs_per_sm)
+    spilled = _moved(profile, threads, spec)
     for number, (block, wait) in enumerate(zip(profile.blocks, waits, strict=True)):
-        spilled = spilled_bytes(profile.pressure[number], threads, limit)
-        seconds[number] += spilled / (L1_BYTES_PER_CLOCK * spec.clock_hz)
+        seconds[number] += spilled[number] / (L1_BYTES_PER_CLOCK * spec.clock_hz)
         if block.unrolled:  # each entry waits once in full
             seconds[block.around] += _waits(block, threads, spec, least) - wait
     return seconds
@@ -588,21 +596,6 @@ def _block_chain(
     late = max(0.0, late - dots)  # asked for before the product
     ahead = (ASYNC_ROUND * loads + addresses) / (stages - 1)
     return max(ahead, work + late) if block.serial else max(ahead + dots, work) + late
-
-
-def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
-    """Clocks of shared memory that a reduction along the rows takes beyond one for each access.
-
-    Triton puts the partial sums of all warps of a column beside each other, so that lanes, which hold neighbouring
-    columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
-    warps: all 32 lanes in one bank, by their machine code).
-    """
-    held, lanes, beside = spread(rows, columns, item, num_warps)
-    along = max(1, min(num_warps // beside, rows * lanes // 32))
-    if along == 1:
-        return 0.0
-    ways = max(1.0, lanes * math.gcd(held * along, 32) / 32.0)
-    return 2.0 * columns / (lanes * beside) * num_warps * (ways - 1.0)
 
 
 def _rounds(nbytes: float, threads: int) -> float:

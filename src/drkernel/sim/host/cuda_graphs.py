@@ -186,13 +186,12 @@ class _CaptureLayer:
         heap = self.engine.heap
         for old, new in zip(captured, again, strict=True):
             if old != new:
-                held, made = heap.held(old), heap.contents(heap.held(new))
-                if made is None:
-                    heap.forget(held.base)
-                elif heap.has_data:
-                    held.tensor.copy_(made)
+                held = heap.held(old)
+                made, known = heap.contents(heap.held(new)), heap.contents(held)
+                if made is not None and known is not None:
+                    known.copy_(made)
                 else:
-                    heap.fill(held, made)
+                    heap.forget(held.base)
                 heap.mark_written(held)
                 self.engine.free(new)
 
