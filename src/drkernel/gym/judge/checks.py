@@ -11,8 +11,7 @@ stressed     large contents, in new or in earlier tensors        dropped stabili
 mixed        new tensors with zeros, ties, denormals, outliers   what is right for one distribution only
 repeated     the first call again, memory poisoned another way,  luck with old memory, nondeterminism, luck with
              programs in a secret order                          the order of programs
-reweighted   the first call again, other weights; before, where  results or weights kept from earlier, what is made of
-             something is kept, a part of them at a time         several and kept by one
+reweighted   the first call again, other weights                 results or weights kept from earlier
 renumbered   the first call again, other plain numbers           numbers that are assumed, not read
 huge, tiny   new tensors beyond the range of half precision      operands in it, where the task's format has more range
 ===========  ==================================================  ===================================================
@@ -209,27 +208,9 @@ class Checker:
         """Make one checked call; return False when it was wrong. The next call, ``then``, is prepared meanwhile."""
         index = len(self.calls)
         if mode == "reweighted":
-            if not self._reweighted_in_part():
-                return False
-            index = len(self.calls)
             self.side.reweight()
             self.side.hand_over(self.session)
-        return self._run(mode, self.ahead.take((index, mode), lambda: self._case(index, mode, self._first)), then)
-
-    def _reweighted_in_part(self) -> bool:
-        """Who keeps what may be made of weights must notice a change of each, wherever in it."""
-        case = self._first
-        records = [call.result.record.device for call in self.calls]
-        if case is not None and any(record is None or record.host_reads or record.kept for record in records):
-            for part in self.side.parts_of_weights():
-                case = self.side.reweight_in_part(part, case)
-                self.side.hand_over(self.session, only=part)
-                if not self._run("reweighted", case, None):
-                    return False
-        return True
-
-    def _run(self, mode: Mode, case: ReferenceCall, then: Mode | None) -> bool:
-        index = len(self.calls)
+        case = self.ahead.take((index, mode), lambda: self._case(index, mode, self._first))
         self.session.meanwhile(partial(self._prepare, index, self._first or case, then))
         poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"
         arguments = self._arguments(mode, case)

@@ -8,10 +8,8 @@ does not have), one per purpose, so that knowing one reveals nothing about anoth
 from __future__ import annotations
 
 import hashlib
-import random
 import secrets
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +46,6 @@ class Seeds:
 
 PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
 """Shares of an input that a patched call replaces, tried in turn until the answer changes (two elements at least)."""
-MOST_PARTS = 4
-"""most calls in which some weights change and the others do not"""
 
 
 class ExpectedSide:
@@ -127,60 +123,28 @@ class ExpectedSide:
         """The reference with other weights."""
         return self.problem.instance(self.seeds("reweight"))
 
-    def hand_over(
-        self, session: JobSession, instance: Instance | None = None, only: Collection[str] | None = None
-    ) -> None:
-        """Pass the weights on, or those of another ``instance``, or ``only`` some; what a call changes is put back
-        before every call."""
+    def hand_over(self, session: JobSession, instance: Instance | None = None) -> None:
+        """Pass the weights on, or those of another ``instance``; what a call changes is put back before every call."""
         state = (instance or self.instance).state_dict()
         given = {theirs: state[mine] for theirs, mine in self.pairs.items()}
         session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self.changing}
         if given:
-            session.load_state({name: value for name, value in given.items() if only is None or name in only})
+            session.load_state(given)
 
     @cached_property
     def changing(self) -> dict[str, torch.Tensor]:
         """The reference's buffers that a call changes; it starts from the same ones each time."""
         return changed_by_a_call(self.instance, self.reference.draw_inputs(self.seeds("changing")))
 
-    @cached_property
-    def _reweighted(self) -> Instance:
-        """The reference with other weights that the candidate can also be given."""
+    def reweight(self) -> None:
+        """Give the reference other weights that the candidate can also be given."""
         other = self._drawn_anew
         handed = set(self.pairs.values())
         mine = self.instance.state_dict()
         other.model.load_state_dict({name: value for name, value in mine.items() if name not in handed}, strict=False)
         drawn = other.model.named_parameters()
         other.vary(name for name, value in drawn if name in handed and same_value(value, mine[name]))
-        return other
-
-    def reweight(self) -> None:
-        """Give the reference other weights, all of them new."""
-        self.instance = self._reweighted
-
-    def reweight_in_part(self, names: Collection[str], case: ReferenceCall) -> ReferenceCall:
-        """Give the reference weights of which these, by the candidate's names, are new in a secret stretch, as short as
-        changes the answer of ``case``; return the call with that answer."""
-        mine, other = self.instance.state_dict(), self._reweighted.state_dict()
-        generator = torch.Generator().manual_seed(self.seeds("reweight in part", sum(map(len, names))))
-        for share in (*PATCHES, None):
-            state = dict(mine)
-            for name in (self.pairs[name] for name in names):
-                new = other[name] if share is None else _patched(mine[name], other[name], share, generator)
-                state[name] = other[name] if new is mine[name] else new
-            instance = self.problem.instance(self.build_seed)
-            instance.model.load_state_dict(state)
-            oracle = instance.oracle(case.inputs)
-            if not compare(declared_values(case.oracle), oracle, self.rule).passed_calls:
-                break
-        self.instance = instance
-        return replace(case, oracle=oracle)
-
-    def parts_of_weights(self) -> list[list[str]]:
-        """The candidate's weights in a few secret parts, each of which may change while the others stay."""
-        names = sorted(self.pairs.keys() - {name for name, mine in self.pairs.items() if mine in self.changing})
-        random.Random(self.seeds("parts of weights")).shuffle(names)
-        return [part for first in range(MOST_PARTS) if (part := names[first::MOST_PARTS])]
+        self.instance = other
 
     @property
     def has_weights(self) -> bool:

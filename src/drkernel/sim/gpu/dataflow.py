@@ -74,8 +74,6 @@ class Slice:
     """operators that compute something and reach the outputs"""
     of_given: bool = False
     """whether one of them reads what was given; else they go on with what own kernels or the host made"""
-    earlier: set[int] = field(default_factory=set)
-    """numbers of storages older than the call of which something reaches the outputs"""
     uploads: bool = False
     """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
@@ -203,7 +201,6 @@ class DataFlow:
             if used or step.kind == "read":
                 live -= step.replaces
                 live |= step.reads
-                found.earlier |= {number for number in step.reads if number <= self._before}
         for listed in (found.reaches, found.copied, found.copied_library):
             listed.reverse()
         found.operators, found.passed_on = dict(operators), self._passed_on(outputs)

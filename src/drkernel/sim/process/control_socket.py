@@ -117,8 +117,6 @@ class CallRecord:
     """ATen operators that compute something that reaches the outputs -> times run"""
     of_given: bool = False
     """whether one of them reads what was given, or what PyTorch made of it"""
-    kept: bool = False
-    """whether something older than the call that the judge neither gave nor got reaches the outputs"""
     uploads_reach: bool = False
     """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
@@ -312,7 +310,7 @@ class ControlDesk:
         places = {self.engine.heap.held(handle).base for handle in self.pinned}
         journal, names = self.engine.accounts.named_journal(places)
         changed = [self.engine.tensor(handle) for handle in mutated]
-        record = {**_record_of(self.engine, tensors, changed, places), "late_work": self.late}
+        record = {**_record_of(self.engine, tensors, changed), "late_work": self.late}
         record |= {"mutated": mutated, "outputs": outputs}
         record |= {"journal": journal, "storages": list(names.items())}
         self.late = []
@@ -389,9 +387,7 @@ def _size_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _record_of(
-    engine: DeviceEngine, outputs: list[torch.Tensor], changed: list[torch.Tensor], known: set[int]
-) -> dict[str, Any]:
+def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor], changed: list[torch.Tensor]) -> dict[str, Any]:
     counters, flow = engine.counters, engine.flow.slice(outputs, changed)
     facts = zip(flow.reaches, flow.copied, flow.copied_library, strict=True)
     return {
@@ -401,7 +397,6 @@ def _record_of(
         ],
         "reaching": flow.operators,
         "of_given": flow.of_given,
-        "kept": not flow.earlier <= set(map(engine.heap.storage, known)),
         "uploads_reach": flow.uploads,
         "passed_on": flow.passed_on,
         "operators": dict(counters.operators),
