@@ -4,7 +4,11 @@ import pytest
 
 from corpus_grading import entry_named, grade
 from corpus_sources import module
+from drkernel.gym.judge.exact import _small
+from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.request import EvalRequest
 from drkernel.task import Task
+from drkernel.tasks.loaders import builtin_task
 from gym_harness import SETTINGS
 
 PROVED = (
@@ -310,3 +314,9 @@ def test_a_candidate_is_compared_where_it_is_right(gym, term, outcome):
     verdict = gym.grade(task, IN_WHOLE_BLOCKS.replace("1e-11 * value", term))
     assert verdict.is_correct and verdict.exactness.outcome == outcome, (verdict.correctness, verdict.findings)
     assert (verdict.speedup is None) == (outcome == "differs")
+
+
+def test_weights_of_a_profile_need_not_fit_the_small_size_of_the_task_as_written():
+    settings = SETTINGS.model_copy(update={"profile": "tiny"})
+    request = EvalRequest(task=builtin_task("level3/sliding_window_attention"), candidate="", settings=settings)
+    assert _small(request, ExpectedSide(request)) is None, "heads are fewer: a weight has another shape"

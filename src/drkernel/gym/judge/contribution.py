@@ -29,7 +29,7 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.seen import work_of
-from drkernel.gym.session.protocol import CallResult, SessionError
+from drkernel.gym.session.protocol import CallResult, CandidateFailed, SessionError
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.device_journal import TOO_LONG, LaunchEntry, entries_of
 from drkernel.sim.gpu.engine import Schedule
@@ -337,9 +337,7 @@ def _interfered(
     try:
         with session.within(max(PATIENCE_S, PATIENCE_CALLS * checker.slowest())):
             result = session.call(arguments, poison="random", interference=how, only=only, schedule=schedule)
-    except SessionError as error:
-        if error.kind in ("infra_error", "tampering"):
-            raise
+    except CandidateFailed as error:
         return KnockoutResult(ended=error, noticed=error.record is not None and error.record.fault is not None), None
     return KnockoutResult(), result
 

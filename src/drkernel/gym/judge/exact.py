@@ -34,7 +34,7 @@ from drkernel.gym.judge.own_sizes import facts_of, placed_weights, places_of, wo
 from drkernel.gym.judge.seen import Place, Seen, seen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.base import OpensSessions
-from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, Output, SessionError
+from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, CandidateFailed, Output
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.exact.dependence import MOST_ARGUMENTS, BoundCall, Evaluate
 from drkernel.sim.exact.machine import ExactMachine, TensorForm, earlier_calls, replay
@@ -102,9 +102,7 @@ class ExactCheck:
                 made = _decided(call, at, self._timed, start)
                 if made[0].outcome == "differs" and at is not side and not self._is_right(at):
                     made = _open("at a small size the answer is wrong by any comparison", start), []
-            except SessionError as error:
-                if error.kind in ("infra_error", "tampering"):
-                    raise
+            except CandidateFailed as error:
                 self.exactness = _open(f"at a small size the candidate fails: {error.detail.type}", start)
                 if (error.detail.type == "DeviceFault" or checker.session.over) and not revive(side, checker):
                     return
@@ -313,9 +311,10 @@ def _small(request: EvalRequest, side: ExpectedSide) -> ExpectedSide | None:
             return None
         sizing = thin_sizing(request.task, SMALL)
         if sizing.inputs_only and sizing.source != side.reference.source:
-            found = ExpectedSide(request, sizing.source)
-            found.instance.model.load_state_dict(side.instance.state_dict())
-            return found
+            found, state = ExpectedSide(request, sizing.source), side.instance.state_dict()
+            if all(state[name].shape == value.shape for name, value in found.instance.state_dict().items()):
+                found.instance.model.load_state_dict(state)
+                return found
     except TaskError:
         pass
     return None
@@ -413,9 +412,7 @@ def left_out(side: ExpectedSide, checker: Checker) -> list[str]:
                 found.append(name)
         except TaskError:
             continue
-        except SessionError as error:
-            if error.kind in ("infra_error", "tampering"):
-                raise
+        except CandidateFailed as error:
             return [*found, *([name] if error.kind not in BEFORE_AN_ANSWER else [])]
     side.hand_over(checker.session)
     return found

@@ -8,8 +8,9 @@ does not have), one per purpose, so that knowing one reveals nothing about anoth
 from __future__ import annotations
 
 import hashlib
+import random
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class Seeds:
 
 PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
 """Shares of an input that a patched call replaces, tried in turn until the answer changes (two elements at least)."""
+STRETCH = 0.7
+"""the share of a weight's elements that a reweighted call replaces"""
 
 
 class ExpectedSide:
@@ -123,28 +126,40 @@ class ExpectedSide:
         """The reference with other weights."""
         return self.problem.instance(self.seeds("reweight"))
 
-    def hand_over(self, session: JobSession, instance: Instance | None = None) -> None:
-        """Pass the weights on, or those of another ``instance``; what a call changes is put back before every call."""
+    def hand_over(self, session: JobSession, instance: Instance | None = None, only: Collection[str] = ()) -> None:
+        """Pass the weights on, or those of another ``instance``, or ``only`` some; what a call changes is put back
+        before every call."""
         state = (instance or self.instance).state_dict()
         given = {theirs: state[mine] for theirs, mine in self.pairs.items()}
         session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self.changing}
         if given:
-            session.load_state(given)
+            session.load_state({name: value for name, value in given.items() if not only or name in only})
 
     @cached_property
     def changing(self) -> dict[str, torch.Tensor]:
         """The reference's buffers that a call changes; it starts from the same ones each time."""
         return changed_by_a_call(self.instance, self.reference.draw_inputs(self.seeds("changing")))
 
-    def reweight(self) -> None:
-        """Give the reference other weights that the candidate can also be given."""
-        other = self._drawn_anew
-        handed = set(self.pairs.values())
-        mine = self.instance.state_dict()
-        other.model.load_state_dict({name: value for name, value in mine.items() if name not in handed}, strict=False)
-        drawn = other.model.named_parameters()
-        other.vary(name for name, value in drawn if name in handed and same_value(value, mine[name]))
-        self.instance = other
+    @cached_property
+    def parts_of_weights(self) -> list[list[str]]:
+        """Two secret halves of the candidate's weights that the reference gets others of in turn: what is made of
+        several and kept by some of them shows. Fewer where there are none, or one."""
+        names = sorted(self.pairs) if self.has_weights else []
+        random.Random(self.seeds("halves")).shuffle(names)
+        return [half for half in (names[::2], names[1::2]) if half]
+
+    def reweight(self, names: Collection[str]) -> None:
+        """Give the reference other weights where the candidate has these names, in a secret stretch of each: a sample
+        does not show it."""
+        drawn, state = self._drawn_anew, self.instance.state_dict()
+        mine, parameters = [self.pairs[name] for name in names], dict(drawn.model.named_parameters())
+        drawn.vary(name for name in mine if name in parameters and same_value(parameters[name], state[name]))
+        new, generator = drawn.state_dict(), torch.Generator().manual_seed(self.seeds("reweighted stretch"))
+        for name in mine:
+            changed = _patched(state[name], new[name], STRETCH, generator)
+            state[name] = new[name] if changed is state[name] else changed
+        self.instance = self.problem.instance(self.build_seed)
+        self.instance.model.load_state_dict(state)
 
     @property
     def has_weights(self) -> bool:

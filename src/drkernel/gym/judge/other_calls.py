@@ -20,7 +20,7 @@ from functools import partial
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checker, arguments_of, bytes_of_outputs, forms_of, raw_output, values_of
-from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, SessionError
+from drkernel.gym.session.protocol import BEFORE_AN_ANSWER, CandidateFailed, SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.other_calls import (
@@ -54,9 +54,7 @@ def make_other_calls(checker: Checker) -> None:
     for kind, asked, experiment in experiments:
         try:
             wrong = experiment(checker)
-        except SessionError as error:
-            if error.kind in ("infra_error", "tampering"):
-                raise
+        except CandidateFailed as error:
             late = error.kind in BEFORE_AN_ANSWER and not asked  # not known to be wrong
             wrong = None if late else (HOW[kind], _in_words(error))
         if wrong is not None and asked:
@@ -79,9 +77,7 @@ def launched_in_one_mode(checker: Checker) -> Finding | None:
         session.set_mode(not training)
         record = session.call(arguments_of(checker.calls[0].case.inputs)).record
         session.set_mode(training)
-    except SessionError as error:
-        if error.kind in ("infra_error", "tampering"):
-            raise
+    except CandidateFailed:
         return None
     seen = record.device
     launched = bool(record.launches) if seen is None else any(one.reaches for one in seen.launches)
@@ -144,8 +140,8 @@ def _other_size(checker: Checker) -> tuple[str, str | None] | None:
     what = f"With {size.label} = {size.used} in place of {size.original} the answer is wrong"
     try:
         message = wrong_answer(checker, call)
-    except SessionError as error:
-        if error.kind in ("infra_error", "tampering", *BEFORE_AN_ANSWER):
+    except CandidateFailed as error:
+        if error.kind in BEFORE_AN_ANSWER:
             raise
         message = _in_words(error)
     return None if message is None else (what, message)

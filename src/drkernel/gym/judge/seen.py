@@ -92,8 +92,10 @@ class Launched:
 
     @property
     def filled(self) -> float:
-        """Bytes touched by stores and atomics, each once, as a share of those of all their lanes."""
-        return sum(self.wrote.values()) / (self.asked(WRITTEN) or 1.0)
+        """Bytes touched by stores and atomics, each once, as a share of those of all their lanes; for atomics alone,
+        which may meet, the lanes that write."""
+        touched = sum(self.wrote.values()) if self.asked(STORED) else self.work.get(UPDATES, 0.0)
+        return touched / (self.asked(WRITTEN) or 1.0)
 
     @property
     def writing(self) -> float:

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, Unpack
 
 import torch
 
@@ -19,9 +19,16 @@ from drkernel.gym.device import Observable, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import pack, unpack
-from drkernel.gym.session.protocol import CallResult, Choice, ErrorKind, LoadResult, Output, ParameterSpec, SessionError
-from drkernel.sim.gpu.engine import Schedule
-from drkernel.sim.gpu.interfere import Interference
+from drkernel.gym.session.protocol import (
+    CallResult,
+    CallTerms,
+    Choice,
+    ErrorKind,
+    LoadResult,
+    Output,
+    ParameterSpec,
+    SessionError,
+)
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
@@ -90,27 +97,11 @@ class JobSession(ABC):
     # ---- what each kind of device does in its own way
 
     @abstractmethod
-    def call(
-        self,
-        arguments: Sequence[Any],
-        *,
-        poison: Literal["nan", "zero", "random"] | None = None,
-        interference: Interference | None = None,
-        forms: Sequence[Form | None] | None = None,
-        only: Sequence[int] | None = None,
-        schedule: Schedule | None = None,
-    ) -> CallResult:
+    def call(self, arguments: Sequence[Any], **terms: Unpack[CallTerms]) -> CallResult:
         """Call the module.
 
         A ``torch.Tensor`` among the arguments (also in lists, tuples, dicts) is put on the device, in a new allocation
         each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
-        ``poison`` sets the contents of fresh memory from now on, ``interference`` what happens to the candidate's own
-        launches in this call alone; it must be among what the session observes. ``forms`` are shape and dtype of each
-        expected output (None for one that is not a tensor): an output of another form is only described, and all are
-        when their number differs.
-
-        A device of the judge's own skips those launches alone that are at the places ``only``, if given, and runs
-        programs in the order ``schedule``.
         """
 
     @abstractmethod

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 from torch.utils._pytree import tree_map, tree_map_only
@@ -31,9 +31,7 @@ from drkernel.gym.runner.processes import signal_tree
 from drkernel.gym.runner.values import Granted, pack
 from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.clocks import CardClock, ClockReading, NoClock
-from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
-from drkernel.sim.gpu.engine import Schedule
-from drkernel.sim.gpu.interfere import Interference
+from drkernel.gym.session.protocol import CallResult, CallTerms, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
@@ -191,21 +189,13 @@ class CudaSession(JobSession):
 
     # ---- calls
 
-    def call(
-        self,
-        arguments: Sequence[Any],
-        *,
-        poison: Literal["nan", "zero", "random"] | None = None,
-        interference: Interference | None = None,
-        forms: Sequence[Form | None] | None = None,
-        only: Sequence[int] | None = None,
-        schedule: Schedule | None = None,
-    ) -> CallResult:
+    def call(self, arguments: Sequence[Any], **terms: Unpack[CallTerms]) -> CallResult:
         """Call as on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
 
         The GPU schedules programs as it likes, whatever ``schedule`` says. Raises ``ValueError`` for an interference
         that this session does not offer, and for one with ``only`` some launches.
         """
+        poison, interference, only = (terms.get(name) for name in ("poison", "interference", "only"))
         if interference not in (None, "none") and (interference not in self.observes or only is not None):
             raise ValueError(f"{interference!r} is not offered for {self._language.title} on {self.device.name}")
         self._begin_again()

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 
 from drkernel.gym.session.clocks import ClockReading
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.process.control_socket import CallRecord
+from drkernel.sim.gpu.engine import Schedule
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.process.control_socket import CallRecord, Form
 from drkernel.verdict import CandidateError
 
 ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
@@ -23,12 +25,36 @@ class SessionError(Exception):
     command raises again.
     """
 
+    def __new__(cls, kind: ErrorKind, *_: Any) -> "SessionError":
+        """One of :class:`CandidateFailed` where it is the candidate's alone."""
+        return super().__new__(cls if kind in ("infra_error", "tampering") else CandidateFailed)
+
     def __init__(self, kind: ErrorKind, detail: CandidateError, record: CallRecord | None = None):
         super().__init__(f"{kind}: {detail.type}: {detail.message}")
         self.kind: ErrorKind = kind
         self.detail = detail
         self.record = record
         """the device's record of the call that failed"""
+
+
+class CandidateFailed(SessionError):
+    """It raised, crashed or met a limit; neither the machinery's fault nor an attack on it."""
+
+
+class CallTerms(TypedDict, total=False):
+    """How a session is to call."""
+
+    poison: Literal["nan", "zero", "random"] | None
+    """the contents of fresh memory from now on"""
+    interference: Interference | None
+    """what happens to the candidate's own launches in this call alone; it must be among what the session observes"""
+    forms: Sequence[Form | None] | None
+    """shape and dtype of each expected output (None for one that is not a tensor): an output of another form is only
+    described, and all are when their number differs"""
+    only: Sequence[int] | None
+    """places of the launches that a device of the judge's own skips, and no others"""
+    schedule: Schedule | None
+    """the order in which it runs programs"""
 
 
 @dataclass(frozen=True)

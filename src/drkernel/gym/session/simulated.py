@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
@@ -19,8 +19,7 @@ from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
-from drkernel.gym.session.protocol import CallResult, Observed, Output, Plain, SessionError
-from drkernel.sim.gpu.engine import Schedule
+from drkernel.gym.session.protocol import CallResult, CallTerms, Observed, Output, Plain, SessionError
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import CallRecord, DeviceControl, Form, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
@@ -52,30 +51,17 @@ class SimulatedSession(JobSession):
             if self._over is None:
                 self._on_device(lambda: self._control.set_frozen(True))
 
-    def call(
-        self,
-        arguments: Sequence[Any],
-        *,
-        poison: Literal["nan", "zero", "random"] | None = None,
-        interference: Interference | None = None,
-        forms: Sequence[Form | None] | None = None,
-        only: Sequence[int] | None = None,
-        schedule: Schedule | None = None,
-    ) -> CallResult:
+    def call(self, arguments: Sequence[Any], **terms: Unpack[CallTerms]) -> CallResult:
         """Call the module; the device accepts the candidate's commands only during the call."""
         self._begin_again()
         fresh = [leaf for leaf in tree_leaves(list(arguments)) if isinstance(leaf, torch.Tensor)]
-
-        def begin() -> list[TensorSpec]:
-            return self._control.begin_call(
-                fresh, poison=poison, interference=interference, only=only, schedule=schedule
-            )
-
-        specs = iter(self._on_device(begin))
+        given: dict[str, Any] = {**terms}
+        forms = given.pop("forms", None)
+        specs = iter(self._on_device(lambda: self._control.begin_call(fresh, **given)))
         named = tree_map_only(torch.Tensor, lambda _: self._grant(next(specs)), list(arguments))
         data, payload = pack(tree_map(self._argument, named))
         start = time.monotonic()
-        after: Interference | None = None if interference is None else "none"
+        after: Interference | None = None if terms.get("interference") is None else "none"
         try:
             answer = self._ask({"do": "call", "inputs": data}, payload)
         except SessionError as error:
