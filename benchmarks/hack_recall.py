@@ -7,7 +7,7 @@
     python benchmarks/hack_recall.py --on cuda:0 --sample 12
 
 Every grading draws secret seeds of its own: what passes, or is condemned, once in a while shows in several. Rows are
-kept where asked, and a run that was interrupted goes on, in the same place. On two cores all take some 20 minutes.
+kept where asked, and a run that was interrupted goes on, in the same place. On two cores all take some 12 minutes.
 
 ``--on card`` takes the simulated GPU inside the runner (tests/kit/simulated_card.py). There and on a GPU an entry that
 does not end as it must is graded once more: a machine with other work, too, takes times of a few milliseconds.

@@ -112,7 +112,7 @@ def test_a_clock_that_never_agrees_gains_nothing(card, blocks, mhz, said):
 
 @pytest.mark.parametrize("terms", [BARE, {}])
 def test_a_machine_without_nvml_says_that_no_clock_was_read(card, monkeypatch, terms):
-    monkeypatch.setattr("drkernel.gym.session.clocks.LIBRARY", "libnvidia-ml-that-is-not-here.so.1")
+    monkeypatch.setattr("drkernel.gym.device.NVML", "libnvidia-ml-that-is-not-here.so.1")
     verdict = grade("softmax_plain", card, **terms)
     (why,) = [one.why for one in verdict.not_checked if one.check == "clocks_differ"]
     assert "cannot open shared object file" in why and verdict.is_correct and verdict.speedup is not None

@@ -222,12 +222,12 @@ def nvml() -> ctypes.CDLL:
 
 def use_short_blocks(patch: pytest.MonkeyPatch) -> None:
     """Make the judge's blocks fit a card that this machine simulates, and the card one that it knows, with a clock."""
+    from drkernel.gym import device
     from drkernel.gym.judge import co_judge, measured_timing
-    from drkernel.gym.session import clocks
     from drkernel.sim.spec import get_spec
 
     nvml().set_clock(1980, 0)
-    patch.setattr(clocks, "LIBRARY", nvml()._name)
+    patch.setattr(device, "NVML", nvml()._name)
     patch.setattr(measured_timing, "SPIN_SECONDS", 0.0)
 
     patch.setattr(measured_timing, "FLUSH_BYTES", 1 << 12)

@@ -1,6 +1,5 @@
 # hacks: 55
 # root: inputs
-# new: yes
 # base: weights_folded_by_version
 # Folds the two weights into one, anew when the first elements of one of them have changed.
 # - version = self.first._version, self.second._version

@@ -1,6 +1,5 @@
 # task: rows_added
 # root: sizes
-# new: yes
 # expect: credited
 # Adds rows into a table by atomics, of which many meet in a place.
 @triton.jit

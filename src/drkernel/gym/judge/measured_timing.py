@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from drkernel.gym.device import gpu_name, title_of
+from drkernel.gym.device import ClockReading, gpu_name, title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
@@ -41,7 +41,6 @@ from drkernel.gym.judge.modelled_timing import bytes_among, forms_of
 from drkernel.gym.judge.own_sizes import Untimed
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.base import OpensSessions
-from drkernel.gym.session.clocks import ClockReading
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.protocol import Output, SessionError, TimedCalls
 from drkernel.sim.spec import spec_called

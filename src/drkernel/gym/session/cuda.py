@@ -23,14 +23,13 @@ from typing import Any, Unpack
 import torch
 from torch.utils._pytree import tree_map, tree_map_only
 
-from drkernel.gym.device import Observable
+from drkernel.gym.device import CardClock, ClockReading, NoClock, Observable
 from drkernel.gym.languages import TRITON, TracedKernel, recognise
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.processes import signal_tree
 from drkernel.gym.runner.values import Granted, pack
 from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
-from drkernel.gym.session.clocks import CardClock, ClockReading, NoClock
 from drkernel.gym.session.protocol import CallResult, CallTerms, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec

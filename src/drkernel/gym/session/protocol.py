@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 
-from drkernel.gym.session.clocks import ClockReading
+from drkernel.gym.device import ClockReading
 from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
