@@ -235,10 +235,20 @@ def step(value: Value, axis: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def stride(value: Value, axis: int, steps: int = 48) -> float:
-    """Elements from one to the next along an axis, as far as so many operations tell: infinite times an unknown number,
-    NaN where nothing is known. Each value once: a chain of products of a value with itself has a number of ways that
-    doubles with each."""
+def stride(value: Value, axis: int) -> float:
+    """Elements from one to the next along an axis: infinite times an unknown number, NaN where nothing is known."""
+    return _stride(value, axis, 48, {})
+
+
+def _stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
+    """Each value once: a chain of products of a value with itself has a number of ways that doubles with each."""
+    key = id(value), axis
+    if key not in seen:
+        seen[key] = _new_stride(value, axis, steps, seen)
+    return seen[key]
+
+
+def _new_stride(value: Value, axis: int, steps: int, seen: dict[tuple[int, int], float]) -> float:
     shape, op = value.type.shape, value.op
     if not shape or shape[axis] == 1:
         return 0.0
@@ -247,26 +257,26 @@ def stride(value: Value, axis: int, steps: int = 48) -> float:
         return math.nan
     if op is None:
         start = start_of(value)
-        return stride(start, axis, steps - 1) if start is not None else math.nan
+        return _stride(start, axis, steps - 1, seen) if start is not None else math.nan
     if op.name == "tt.make_range" or hint(op, "contiguity") == shape[axis]:
         return 1.0
     if op.name in ("tt.splat", "arith.constant"):
         return 0.0
     if op.name == "scf.if":
         ends = [region.blocks[-1].ops[-1].operands[value.index] for region in op.regions]
-        first, *others = [stride(end, axis, steps - 1) for end in ends]
+        first, *others = [_stride(end, axis, steps - 1, seen) for end in ends]
         return first if all(each == first for each in others) else math.nan
     if op.name == "tt.expand_dims":
         new = int(op.attrs.get("axis", "0"))
-        return 0.0 if axis == new else stride(op.operands[0], axis - (axis > new), steps - 1)
+        return 0.0 if axis == new else _stride(op.operands[0], axis - (axis > new), steps - 1, seen)
     if op.name == "tt.reshape":
         inner = op.operands[0].type.shape or ()
         wide, own = ([n for n, size in enumerate(sizes) if size > 1] for sizes in (inner, shape))
         alike = [inner[n] for n in wide] == [shape[n] for n in own]  # axes of one position come and go
-        return stride(op.operands[0], wide[own.index(axis)], steps - 1) if alike else math.nan
+        return _stride(op.operands[0], wide[own.index(axis)], steps - 1, seen) if alike else math.nan
     if any(_rank(operand) not in (0, len(shape)) for operand in op.operands):
         return math.nan
-    each = [stride(operand, axis, steps - 1) for operand in op.operands]
+    each = [_stride(operand, axis, steps - 1, seen) for operand in op.operands]
     if not any(each):
         return 0.0
     if op.name in ("tt.broadcast", "arith.extsi", "arith.extui", "tt.bitcast", "arith.remsi", "arith.remui"):
