@@ -184,7 +184,7 @@ class ExpectedOutput:
         if self.regular and difference.dtype == self.value.dtype:
             for part, value in blocks(difference, self.value):
                 part.div_(value.abs().add_(self.spread))
-            return _root_mean_square(difference, difference.numel())
+            return _root_mean_square(difference)
         scale = self.scale
         return _rms(difference, scale, None if self.regular else _kept(scale, self.stable))
 
@@ -436,12 +436,14 @@ def _rms(difference: torch.Tensor, scale: torch.Tensor, kept: torch.Tensor | Non
     """Root mean square of ``difference / scale`` over the elements ``kept`` (None: all); 0 when there are none."""
     scaled = difference.abs().double() / scale.double()
     if kept is None:
-        return _root_mean_square(scaled, scaled.numel())
-    return _root_mean_square(scaled.where(kept, 0.0), int(kept.sum()))  # to gather those would take ten times as long
+        return _root_mean_square(scaled)
+    count = int(kept.sum())  # to gather those would take ten times as long
+    return _root_mean_square(scaled.where(kept, 0.0)) * (scaled.numel() / count) ** 0.5 if count else 0.0
 
 
-def _root_mean_square(values: torch.Tensor, count: int) -> float:
-    """Root mean square of ``count`` real values, in double, the others being 0; 0 when there are none."""
+def _root_mean_square(values: torch.Tensor) -> float:
+    """Root mean square of real values, in double; 0 when there are none."""
+    count = values.numel()
     return float(torch.linalg.vector_norm(values, dtype=torch.float64)) / count**0.5 if count else 0.0
 
 
@@ -541,7 +543,7 @@ def _regular_rms(
             return False, 0.0, 0.0
         if not all(float(difference.div_(scale).max()) <= most for difference in differences):
             return False, 0.0, 0.0
-    return True, _root_mean_square(own, own.numel()), _root_mean_square(moved, moved.numel())
+    return True, _root_mean_square(own), _root_mean_square(moved)
 
 
 def as_tensor(leaf: RawOutput) -> torch.Tensor:
