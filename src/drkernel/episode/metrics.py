@@ -5,17 +5,20 @@ figures are comparable. Everything is a pure function of :class:`TurnOutcome` ro
 samples it has: its value is the mean over its samples, and intervals resample tasks.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from drkernel.verdict import Verdict
+
+if TYPE_CHECKING:  # commands need the records for their help, and no figures
+    import numpy as np
 
 THRESHOLDS = (0.0, 1.0, 1.2, 1.5, 2.0)
 """Thresholds of fast_p; 0 requires correctness alone."""
@@ -102,6 +105,8 @@ def mean_interval(values: Sequence[float], *, bounds: tuple[float, float] | None
     lay at an end of ``bounds`` (the range of possible values); without bounds the ends are infinite. Raises
     ``ValueError`` when ``values`` is empty.
     """
+    import numpy as np
+
     array_N = np.asarray(values, dtype=np.float64)
     count = len(array_N)
     if count == 0:
@@ -123,6 +128,8 @@ def mean_interval(values: Sequence[float], *, bounds: tuple[float, float] | None
 @lru_cache(maxsize=2)  # every figure of a table resamples the same tasks
 def _resamples(count: int) -> np.ndarray:
     """Return how often each of ``count`` tasks is drawn in each of 2,000 resamples, [2000, count]; always the same."""
+    import numpy as np
+
     chances_N = np.full(count, 1 / count)
     return np.random.default_rng(0).multinomial(count, chances_N, size=2000).astype(np.float64)
 
@@ -142,6 +149,8 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 def _student_cdf(t: float, freedom: int) -> float:
     """Return P(T <= t) for t >= 0: the density integrated by Simpson's rule after substituting t = sqrt(n) tan(a)."""
+    import numpy as np
+
     if t > 1e2 * math.sqrt(freedom):
         return 1.0
     angle = math.atan(t / math.sqrt(freedom))

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from drkernel.base.files import write_atomic
@@ -342,6 +341,8 @@ def _timed_apart(both: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[
 
 
 def _row(name: str, a: Runs, b: Runs, value: Callable[[Sequence[TurnOutcome]], float]) -> dict[str, Any]:
+    import numpy as np  # not for the help of commands
+
     first, second = per_task(a, value), per_task(b, value)
     differences = [second[task] - first[task] for task in first]
     found = mean_interval(differences, bounds=None if "reward" in name else (-1.0, 1.0))
@@ -382,6 +383,8 @@ def sign_flip_test(differences: Sequence[float], *, draws: int = 20_000) -> floa
     Exact over all signs for at most ``EXACT`` non-zero differences; otherwise (1 + hits) / (1 + draws), which is never
     smaller than the number of draws supports.
     """
+    import numpy as np
+
     kept_N = np.asarray([value for value in differences if value != 0.0], dtype=np.float64)
     if len(kept_N) == 0:
         return 1.0
