@@ -4,7 +4,7 @@ import pytest
 
 from corpus_grading import entry_named, grade
 from corpus_sources import module
-from drkernel.gym.judge.exact import _small
+from drkernel.gym.judge.exact import _smaller
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.request import EvalRequest
 from drkernel.task import Task
@@ -316,7 +316,34 @@ def test_a_candidate_is_compared_where_it_is_right(gym, term, outcome):
     assert (verdict.speedup is None) == (outcome == "differs")
 
 
+ROWS_AT_ONCE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * n + at, at < n, 0.0)
+    tl.store(out + tl.program_id(0) * n + at, value / (1.0 + tl.sum(value * value, 0) / n), at < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out
+"""
+
+
+def test_few_rows_are_compared_where_kernels_are_made_for_their_length(gym):
+    reference = module("x / (1.0 + x.square().mean(1, keepdim=True))", {"x": "torch.randn(128, 8192)"})
+    found = gym.grade(Task(id="at_once", reference=reference), ROWS_AT_ONCE).exactness
+    assert found.outcome == "proved" and found.inputs.endswith(", 8192]") and found.elements < 64 * 8192
+
+
 def test_weights_of_a_profile_need_not_fit_the_small_size_of_the_task_as_written():
     settings = SETTINGS.model_copy(update={"profile": "tiny"})
     request = EvalRequest(task=builtin_task("level3/sliding_window_attention"), candidate="", settings=settings)
-    assert _small(request, ExpectedSide(request)) is None, "heads are fewer: a weight has another shape"
+    assert list(_smaller(request, ExpectedSide(request))) == [], "heads are fewer: a weight has another shape"
