@@ -172,6 +172,10 @@ class Checker:
     calls: list[Checked] = field(default_factory=list)
     began: int = 0
     """index of the first call of this session"""
+    held: list[tuple[list[Any], CallResult]] = field(default_factory=list)
+    """calls of this session whose tensors are still on the device, with their inputs"""
+    changed: set[int] = field(default_factory=set)
+    """outputs of others that had changed when they were released"""
     findings: list[Finding] = field(default_factory=list)
     ahead: Ahead = field(default_factory=Ahead)
 
@@ -188,6 +192,7 @@ class Checker:
     def resume(self, session: JobSession) -> None:
         """Continue in another session, which knows nothing of the calls so far."""
         self.session, self.began = session, len(self.calls)
+        self.held, self.changed = [], set()
 
     @property
     def narrow(self) -> bool:
@@ -219,6 +224,7 @@ class Checker:
         self.session.most_output_bytes = SLACK_BYTES + 2 * bytes_of_outputs(case.oracle)
         schedule = Schedule(self.side.seeds("schedule", index), permuted=mode == "repeated")
         result = self.session.call(arguments, poison=poison, forms=forms_of(case.oracle), schedule=schedule)
+        self.hold(case.inputs, result)
         checked = Checked(index, mode, case, result, self._compared(mode, case, result))
         self.calls.append(checked)
         self._check_device(checked)
@@ -277,10 +283,10 @@ class Checker:
 
     def in_earlier_tensors(self, inputs: list[Any], rng: random.Random) -> list[Any]:
         """``inputs`` written into the tensors of an earlier call of this session, by handle; new ones if none fits."""
-        fitting = [call for call in self.calls[self.began :] if _same_form(inputs, call.case.inputs)]
+        fitting = [result for theirs, result in self.held if _same_form(inputs, theirs)]
         if not fitting:
             return arguments_of(inputs)
-        before = rng.choice(fitting).result.arguments
+        before = rng.choice(fitting).arguments
         for handle, value in zip(tree_leaves(before), tree_leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
@@ -288,6 +294,15 @@ class Checker:
             tree_map(lambda handle, value: handle if isinstance(handle, int) else Plain(value), *pair)
             for pair in zip(before, inputs, strict=True)
         ]
+
+    def hold(self, inputs: list[Any], result: CallResult) -> None:
+        """Keep a call's tensors, and release those of another that is drawn where that is one too many: fresh memory
+        for every call costs more than what is done with it."""
+        if len(self.held) == HELD:
+            _, gone = self.held.pop(random.Random(self.side.seeds("hold", len(self.calls))).randrange(HELD))
+            kept = {handle for _, one in [*self.held, ([], result)] for handle in _handles(one)}
+            self.changed.update(self.session.release(_handles(gone) - kept))
+        self.held.append((inputs, result))
 
     # ---- what else a call must satisfy
 
@@ -351,7 +366,7 @@ class Checker:
 
     def check_held_outputs(self) -> None:
         """Require that outputs of earlier calls still hold what they held when they were returned."""
-        changed = set(self.session.changed())
+        changed = self.changed | set(self.session.changed())
         for checked in self.calls[self.began :]:
             # where the reference returns a view of an argument, the judge's own overwriting shows in it
             views = {place for place, kind, _ in checked.case.oracle.shared if kind == "input"}
@@ -427,6 +442,8 @@ class Checker:
             self.findings.append(found)
 
 
+HELD = 2
+"""calls whose tensors stay on the device, beside the one that is being made"""
 SLACK_BYTES = 1 << 20
 KEPT_BYTES = 4 << 20
 """answers beyond this are many times as large with their oracle, which is worked out once more for who asks"""
@@ -441,6 +458,12 @@ MAX_ROUNDING_ERROR = 0.03
 def arguments_of(inputs: list[Any]) -> list[Any]:
     """``inputs`` as :meth:`JobSession.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
+
+
+def _handles(result: CallResult) -> set[int]:
+    """Of a call's arguments and outputs."""
+    outputs = [output.handle for output in result.outputs]
+    return {leaf for leaf in tree_leaves([result.arguments, outputs]) if type(leaf) is int}
 
 
 def _region(output: Output) -> TensorMemory | None:

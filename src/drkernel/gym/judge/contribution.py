@@ -337,6 +337,7 @@ def _interfered(
     try:
         with session.within(max(PATIENCE_S, PATIENCE_CALLS * checker.slowest())):
             result = session.call(arguments, poison="random", interference=how, only=only, schedule=schedule)
+            checker.hold(inputs, result)
     except CandidateFailed as error:
         return KnockoutResult(ended=error, noticed=error.record is not None and error.record.fault is not None), None
     return KnockoutResult(), result

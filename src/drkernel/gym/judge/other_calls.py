@@ -107,6 +107,7 @@ def wrong_answer(checker: Checker, call: ReferenceCall) -> str | None:
     """Return what is wrong with the answer to a call, changed arguments among it; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * bytes_of_outputs(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
+    checker.hold(call.inputs, result)
     wrong = compare(values_of(result), call.oracle, checker.side.rule).message
     changed = (f"{checker.side.name_of(n)}: {why}" for n, why in checker.wrong_arguments(call.oracle, result) if why)
     return wrong or next(changed, None)

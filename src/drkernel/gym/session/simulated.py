@@ -40,6 +40,7 @@ class SimulatedSession(JobSession):
         assert spec is not None, "a simulated device has a specification"
         self._control = DeviceControl(job.control, spec)
         self._specs: dict[int, TensorSpec] = {}
+        """what was put, of released tensors too: records of their calls name their places"""
         super().__init__(launcher, settings, job)
 
     @contextmanager
@@ -151,12 +152,11 @@ class SimulatedSession(JobSession):
     def changed(self) -> list[int]:
         return self._on_device(self._control.changed)
 
-    def release(self, handles: Iterable[int]) -> None:
+    def release(self, handles: Iterable[int]) -> list[int]:
         released = list(handles)
-        self._on_device(lambda: self._control.free(*released))
+        changed = self._on_device(lambda: self._control.free(*released))
         self._ask({"do": "release", "handles": released})
-        for handle in released:
-            self._specs.pop(handle, None)
+        return changed
 
     def record(self, *, inputs: bool = True) -> None:
         """Record the candidate's commands from here on; with ``inputs`` the contents of arguments too (1 ms a MB)."""
