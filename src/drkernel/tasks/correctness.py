@@ -256,10 +256,11 @@ def _elements(
         ratio = off / room
         worst = float(ratio.max())
         if not math.isfinite(worst):
-            value = got.to(want.value.dtype)
-            difference = torch.nan_to_num(distance(value, want.value), nan=torch.inf, posinf=torch.inf)
-            ratio = difference / room
-            ratio.masked_fill_(_same_special(value, want), 0.0)
+            odd = ~ratio.isfinite()
+            value, exact = got[odd].to(want.value.dtype), want.value[odd]
+            difference = torch.nan_to_num(distance(value, exact), nan=torch.inf, posinf=torch.inf)
+            same = _same_special(value, exact, want.declared[odd])
+            ratio[odd] = (difference / room[odd]).masked_fill_(same, 0.0)
         wrong = ratio > 1
     worst = float(ratio.max())
     if not bool(wrong.any()):
@@ -288,18 +289,16 @@ def _allowed(exact: torch.Tensor, noise: torch.Tensor, want: ExpectedOutput, rul
     return allowed if want.regular else torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
 
 
-def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
+def _same_special(value: torch.Tensor, exact: torch.Tensor, declared: torch.Tensor) -> torch.Tensor:
     """Return where NaN or infinity is right: where the oracle has it, or where it or the declared run left the dtype's
     range."""
-    same = (torch.isnan(value) & torch.isnan(want.value)) | (torch.isinf(value) & (value == want.value))
+    same = (torch.isnan(value) & torch.isnan(exact)) | (torch.isinf(value) & (value == exact))
     if value.is_complex():
         return same
-    beyond = want.value.abs() > torch.finfo(want.declared.dtype).max
-    overflow = beyond & (value == want.value.sign() * torch.inf)
+    beyond = exact.abs() > torch.finfo(declared.dtype).max
+    overflow = beyond & (value == exact.sign() * torch.inf)
     # the reference itself is not finite here although the exact answer is, so nothing can be required of a candidate
-    undefined = (
-        ~beyond & ~torch.isfinite(with_arithmetic(want.declared)) & torch.isfinite(want.value) & ~torch.isfinite(value)
-    )
+    undefined = ~beyond & ~torch.isfinite(with_arithmetic(declared)) & torch.isfinite(exact) & ~torch.isfinite(value)
     return same | overflow | undefined
 
 

@@ -6,7 +6,6 @@ calls. Each is made only where the reference itself defines the answer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from drkernel.tasks.inputs import role_of
 from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs, tolerance_for
 from drkernel.tasks.problem import Instance, ReferenceCall, same_values, usable
 from drkernel.tasks.promote import cloned, copied, promoted_copy, promoted_inputs, run_double
-from drkernel.tasks.reference import Reference, load_reference
+from drkernel.tasks.reference import Reference, load_reference, remembered
 
 MOST_LITERALS = 12
 """Size literals of a source that are tried."""
@@ -46,7 +45,7 @@ class OtherSize:
     """The reference's text with ``used`` in its place; only its ``get_inputs`` counts."""
 
 
-@lru_cache(maxsize=256)
+@remembered
 def other_sizes(reference: Reference, precision: Precision) -> tuple[OtherSize, ...]:
     """Return size literals that change inputs and nothing else, each with another size that the reference accepts, odd
     if possible."""
@@ -147,11 +146,11 @@ def _defines(oracle: Oracle) -> bool:
                 return False
             continue
         exact, *others = (run.to(out.declared.dtype).double() for run in (out.value, out.declared, out.jittered))
-        for run in others:
-            if not torch.equal(exact.isnan(), run.isnan()) or not torch.equal(
-                torch.where(exact.isinf(), exact, 0), torch.where(run.isinf(), run, 0)
-            ):
-                return False
+        special = ~exact.isfinite()
+        if not all(torch.equal(special, ~run.isfinite()) for run in others):
+            return False
+        if not all(torch.equal(exact[special].nan_to_num(0.0), run[special].nan_to_num(0.0)) for run in others):
+            return False
         if out.value.numel() and float(out.value.isfinite().double().mean()) < DEFINED_SHARE:
             return False
     return True
@@ -174,7 +173,7 @@ def call_in_other_mode(instance: Instance, inputs: list[Any]) -> ReferenceCall |
     return ReferenceCall(inputs, oracle, "declared", 1.0) if same and usable(oracle) else None
 
 
-@lru_cache(maxsize=256)
+@remembered
 def has_modes(reference: Reference, precision: Precision) -> bool:
     """Return whether the module's answer differs in the other mode."""
     model, inputs = reference.build(0), reference.draw_inputs(0)

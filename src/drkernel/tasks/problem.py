@@ -31,7 +31,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
@@ -44,6 +43,7 @@ from drkernel.tasks.reference import (
     Reference,
     load_reference,
     randomize_parameters,
+    remembered,
     scattered,
     seeded,
     vary_parameters,
@@ -168,11 +168,10 @@ TRIED_ELEMENTS = 1 << 23
 """Most elements of all inputs for a trial, which holds several copies of them."""
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _slices(reference: Reference, precision: Precision) -> dict[int, tuple[int, ...]]:
     """Return, by place, the axes along which slices of a free input are to lie: as many independent ones as give
-    :data:`ENOUGH` slices, the first first. Inputs are left out where the first axis alone serves, or none is found.
-    Determine this once for each source, on seeds of its own."""
+    :data:`ENOUGH` slices, the first first. Inputs are left out where the first axis alone serves, or none is found."""
     maker = OracleMaker(reference.build(0), precision)
     inputs, others = reference.draw_inputs(0), reference.draw_inputs(1)
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
@@ -426,9 +425,8 @@ def with_perturbed(inputs: list[Any], places: Iterable[int], seed: int) -> list[
 _CONSTANTS = 0x5C0A57A7
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
-    """Determine this once for each source, on seeds of its own."""
     inputs = enumerate(reference.draw_inputs(0))
     places = [n for n, v in inputs if isinstance(v, torch.Tensor) and role_of(v) in ("unit", "positive")]
     maker = OracleMaker(reference.build(0), precision) if places else None
@@ -445,9 +443,8 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
     return _largest(places, fine)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _constants(reference: Reference, precision: Precision) -> Constants:
-    """Determine this once for each source, on seeds of its own."""
     named, numbers = _unchanging(reference)
     inputs = reference.draw_inputs(0)
     generator = torch.Generator().manual_seed(0)
@@ -505,7 +502,6 @@ def _sized(task: Task, profile: str | None) -> str:
 
 OTHER = 1 << 20
 """the second run's seeds start here (a generator uses only the lower 32 bits)"""
-_known: WeakKeyDictionary[Reference, str | None] = WeakKeyDictionary()
 
 
 class RandomReference(TaskError):
@@ -517,25 +513,22 @@ def require_determined(instance: Instance) -> None:
 
     What draws without effect on the answer (dropout in eval mode, with ``p = 0``, or of zeros) is allowed.
     """
-    reference = instance.problem.reference
-    if reference not in _known:
-        try:
-            inputs = reference.draw_inputs(0)
-        except TaskError:
-            raise
-        except Exception:  # a reference may raise anything, and does so again where its calls are made
-            return
-        try:
-            _known[reference] = random_by(instance, inputs)
-        except Exception:  # again where its calls are made
-            return
-    cause = _known[reference]
+    cause = _random_by(instance.problem.reference, instance.problem.task.precision)
     if cause is not None:
         raise RandomReference(
             f"the reference is random: on the same inputs and weights its answer changes with {cause}. A candidate "
             "cannot draw the same numbers, so no answer would be right. Draw them in get_inputs() or in the "
             "constructor, call .eval() there, or set p = 0"
         )
+
+
+@remembered
+def _random_by(reference: Reference, precision: Precision) -> str | None:
+    inputs, task = reference.draw_inputs(0), Task(id="any", reference=reference.source, precision=precision)
+    try:
+        return random_by(Problem(task, None, reference).instance(0), inputs)
+    except Exception:  # a reference may raise anything, and does so again where its calls are made
+        return None
 
 
 def random_by(instance: Instance, inputs: list[Any]) -> str | None:

@@ -14,18 +14,25 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property, lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from drkernel.base.files import user_cache
+from drkernel.digest import source_digest
 from drkernel.task import TaskError
+
+Asked = TypeVar("Asked", "Reference", str)
+Terms = ParamSpec("Terms")
+Fact = TypeVar("Fact")
 
 _RNG_LOCK = threading.RLock()
 REQUIRED = ("Model", "get_inputs")
@@ -205,6 +212,36 @@ def scattered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     noise = 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
     with torch.no_grad():
         return tensor.copy_(torch.where(tensor == 0, noise, tensor.double() * noise.exp()).to(tensor.dtype))
+
+
+def remembered(
+    function: Callable[Concatenate[Asked, Terms], Fact],
+) -> Callable[Concatenate[Asked, Terms], Fact]:
+    """Keep what a function says of a reference, or of its source, for more terms whose ``repr`` says all of them: the
+    last answers in memory, all on disk. A pool's processes ask the same, which takes up to 30 ms and sometimes seconds.
+
+    An exception is not kept.
+    """
+
+    @cache
+    def kind() -> TypeAdapter[Any]:  # asked for when all names of its module are known
+        returned: Any = get_type_hints(function)["return"]
+        return TypeAdapter(returned)
+
+    @wraps(function)
+    def answer(asked: Asked, *args: Terms.args, **named: Terms.kwargs) -> Fact:
+        disk = user_cache("tasks")
+        source = asked if isinstance(asked, str) else asked.source
+        key = (function.__name__, source, repr((args, named)), torch.__version__, source_digest("tasks", "sim"))
+        kept = None if disk is None else disk.get(*key)
+        if kept is not None:
+            return cast("Fact", kind().validate_json(kept))
+        found = function(asked, *args, **named)
+        if disk is not None:
+            disk.put(kind().dump_json(found), *key)
+        return found
+
+    return cast(Callable[Concatenate[Asked, Terms], Fact], lru_cache(maxsize=512)(answer))
 
 
 def _called(function: Any, what: str) -> Any:

@@ -8,20 +8,17 @@ sizing says so (``kept_rows``).
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 
-from drkernel.base.files import user_cache
-from drkernel.digest import source_digest
 from drkernel.task import Task, TaskError, override_constants
 from drkernel.tasks.axes import GROUP, Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
-from drkernel.tasks.reference import load_reference
+from drkernel.tasks.reference import load_reference, remembered
 
 LEAST = 2
 """fewest positions of a shortened axis of independent work"""
@@ -55,9 +52,6 @@ class Sizing:
     """whether weights, constructor arguments and the module's code are as at the task's sizes"""
 
 
-_SIZINGS = TypeAdapter(tuple[Sizing, ...])
-
-
 def own_source(task: Task) -> str:
     """The reference at the task's own sizes: profile ``full`` if it has one, else as written."""
     return override_constants(task.reference, task.profiles["full"]) if "full" in task.profiles else task.reference
@@ -75,13 +69,13 @@ def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
 def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     """The sizing of :func:`thin_sizing`, others within the limits that keep other axes whole, and a thinner one; raises
     as that does."""
-    return _found(_thin, own_source(task), limits)
+    return _thin(own_source(task), limits)
 
 
 def with_all_steps(task: Task, limits: ScaleLimits, most: ScaleLimits) -> tuple[Sizing, ...]:
     """The best sizes within ``most`` at which a reference runs as many operators, one for each step, as at its own; ()
     where there are none, or it does so at :func:`thin_sizing`'s within ``limits``."""
-    return _found(_of_all_steps, own_source(task), limits, most)
+    return _of_all_steps(own_source(task), limits, most)
 
 
 def of_one_piece(task: Task, labels: Iterable[str]) -> list[str]:
@@ -95,25 +89,8 @@ def _sized(source: str) -> SizedSource:
     return SizedSource(source)
 
 
-@lru_cache(maxsize=512)
-def _found(search: Callable[..., tuple[Sizing, ...]], source: str, *limits: ScaleLimits) -> tuple[Sizing, ...]:
-    """What a search finds, from disk where it was made before: it takes 30 ms, for long loops of operators seconds."""
-    disk = user_cache("sizes")
-    key = (search.__name__, source, repr(limits), torch.__version__, source_digest("tasks", "sim"))
-    kept = None if disk is None else disk.get(*key)
-    if kept is not None:
-        return _SIZINGS.validate_json(kept)
-    found = search(source, *limits)
-    if disk is not None:
-        disk.put(_SIZINGS.dump_json(found), *key)
-    return found
-
-
+@remembered
 def _best(source: str, limits: ScaleLimits) -> Sizing:
-    return _found(_sound, source, limits)[0]
-
-
-def _sound(source: str, limits: ScaleLimits) -> tuple[Sizing]:
     """The best sizing at which the reference runs on data, and whole numbers among its inputs still fit their axes.
 
     What is tried costs a call of the reference, and only where there are such numbers.
@@ -124,10 +101,10 @@ def _sound(source: str, limits: ScaleLimits) -> tuple[Sizing]:
     while sizing.changed and any(map(_is_whole, sized.inputs)):
         bound, runs = _bounds(sized, sizing)
         if runs and (not bound - whole or sizing.cost.over(limits) > 1):
-            return (sizing if sizing.cost.over(limits) <= 1 else first if _bounds(sized, first)[1] else sizing,)
+            return sizing if sizing.cost.over(limits) <= 1 else first if _bounds(sized, first)[1] else sizing
         whole |= bound - whole or frozenset(sizing.changed)
         sizing = _Search(sized, limits, whole).run()
-    return (sizing,)
+    return sizing
 
 
 def _is_whole(value: Any) -> bool:
@@ -156,6 +133,7 @@ def _bounds(sized: SizedSource, sizing: Sizing) -> tuple[frozenset[str], bool]:
     return frozenset(found), True
 
 
+@remembered
 def _thin(source: str, limits: ScaleLimits) -> tuple[Sizing, ...]:
     sized, best = _sized(source), _best(source, limits)
     found = [best]
@@ -175,6 +153,7 @@ def _thin(source: str, limits: ScaleLimits) -> tuple[Sizing, ...]:
     return tuple(found)
 
 
+@remembered
 def _of_all_steps(source: str, limits: ScaleLimits, most: ScaleLimits) -> tuple[Sizing, ...]:
     sized, best = _sized(source), _best(source, limits)
     short, steps = {label: used for label, (_, used) in best.changed.items()}, set()
