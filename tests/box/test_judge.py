@@ -12,6 +12,7 @@ from drkernel.gym.judge.expected import ExpectedSide, Seeds
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.protocol import ParameterSpec
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.task import Provenance, Task
 from drkernel.tasks.correctness import compare, declared_values
 from drkernel.verdict import Verdict
@@ -41,6 +42,17 @@ def test_a_good_kernel_is_correct_with_time_profile_and_coverage(gym):
     assert verdict.reference_profile.rows[0].name == "aten._softmax"
     assert verdict.sandbox.layers and verdict.seconds > 0 and {"load", "checks", "knock_out"} <= set(verdict.phases)
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+def test_arguments_of_calls_are_released_but_for_the_last_two(gym, monkeypatch):
+    released, as_ever = [], SimulatedSession.release
+    noted = lambda session, handles: as_ever(session, released.append([*handles]) or released[-1])  # noqa: E731
+    monkeypatch.setattr(SimulatedSession, "release", noted)
+    verdict = grade(gym, SOFTMAX, timing=False, other_calls=False)
+    every = [handle for handles in released for handle in handles]
+    assert verdict.is_correct and len(every) == len(set(every))
+    reused = verdict.correctness.checked_calls + 1 - 2 - len(every)  # with the knock-out
+    assert 0 <= reused <= 4, "some calls have an earlier call's tensors"
 
 
 def test_a_wrong_constant_is_no_coarser_format(gym):

@@ -173,9 +173,7 @@ class Checker:
     began: int = 0
     """index of the first call of this session"""
     held: list[tuple[list[Any], CallResult]] = field(default_factory=list)
-    """calls of this session whose tensors are still on the device, with their inputs"""
-    changed: set[int] = field(default_factory=set)
-    """outputs of others that had changed when they were released"""
+    """calls of this session whose arguments are still on the device, with their inputs"""
     findings: list[Finding] = field(default_factory=list)
     ahead: Ahead = field(default_factory=Ahead)
 
@@ -191,8 +189,7 @@ class Checker:
 
     def resume(self, session: JobSession) -> None:
         """Continue in another session, which knows nothing of the calls so far."""
-        self.session, self.began = session, len(self.calls)
-        self.held, self.changed = [], set()
+        self.session, self.began, self.held = session, len(self.calls), []
 
     @property
     def narrow(self) -> bool:
@@ -296,13 +293,15 @@ class Checker:
         ]
 
     def hold(self, inputs: list[Any], result: CallResult) -> None:
-        """Keep a call's tensors, and release those of another that is drawn where that is one too many: fresh memory
-        for every call costs more than what is done with it."""
-        if len(self.held) == HELD:
-            _, gone = self.held.pop(random.Random(self.side.seeds("hold", len(self.calls))).randrange(HELD))
-            kept = {handle for _, one in [*self.held, ([], result)] for handle in _handles(one)}
-            self.changed.update(self.session.release(_handles(gone) - kept))
+        """Keep a call's arguments, and release those of another that is drawn where that is one too many. Outputs stay:
+        they must never change."""
         self.held.append((inputs, result))
+        if len(self.held) > HELD:
+            _, gone = self.held.pop(random.Random(self.side.seeds("hold", len(self.calls))).randrange(HELD))
+            results = [result, gone, *(call.result for call in self.calls[self.began :])]
+            returned = {output.handle for one in results for output in one.outputs}
+            kept = {leaf for _, one in self.held for leaf in tree_leaves(one.arguments)} | returned
+            self.session.release(leaf for leaf in tree_leaves(gone.arguments) if type(leaf) is int and leaf not in kept)
 
     # ---- what else a call must satisfy
 
@@ -366,7 +365,7 @@ class Checker:
 
     def check_held_outputs(self) -> None:
         """Require that outputs of earlier calls still hold what they held when they were returned."""
-        changed = self.changed | set(self.session.changed())
+        changed = set(self.session.changed())
         for checked in self.calls[self.began :]:
             # where the reference returns a view of an argument, the judge's own overwriting shows in it
             views = {place for place, kind, _ in checked.case.oracle.shared if kind == "input"}
@@ -443,7 +442,7 @@ class Checker:
 
 
 HELD = 2
-"""calls whose tensors stay on the device, beside the one that is being made"""
+"""calls whose arguments stay on the device, beside the one that is being made"""
 SLACK_BYTES = 1 << 20
 KEPT_BYTES = 4 << 20
 """answers beyond this are many times as large with their oracle, which is worked out once more for who asks"""
@@ -458,12 +457,6 @@ MAX_ROUNDING_ERROR = 0.03
 def arguments_of(inputs: list[Any]) -> list[Any]:
     """``inputs`` as :meth:`JobSession.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
-
-
-def _handles(result: CallResult) -> set[int]:
-    """Of a call's arguments and outputs."""
-    outputs = [output.handle for output in result.outputs]
-    return {leaf for leaf in tree_leaves([result.arguments, outputs]) if type(leaf) is int}
 
 
 def _region(output: Output) -> TensorMemory | None:

@@ -129,8 +129,8 @@ class JobSession(ABC):
         """Return the handles of outputs whose bytes changed since the call that returned them."""
 
     @abstractmethod
-    def release(self, handles: Iterable[int]) -> list[int]:
-        """Release inputs and outputs; return those that :meth:`changed` would."""
+    def release(self, handles: Iterable[int]) -> None:
+        """Release inputs and outputs."""
 
     # ---- the candidate
 

@@ -274,12 +274,10 @@ class CudaSession(JobSession):
         answer = self._ask({"do": "changed"})
         return self._checked(lambda: [int(handle) for handle in answer])
 
-    def release(self, handles: Iterable[int]) -> list[int]:
-        released = set(handles)
-        changed = [handle for handle in self.changed() if handle in released]
-        self._ask({"do": "release", "handles": sorted(released)})
-        self._handles -= released
-        return changed
+    def release(self, handles: Iterable[int]) -> None:
+        released = list(handles)
+        self._ask({"do": "release", "handles": released})
+        self._handles -= set(released)
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
         """Return the current contents of entries of the candidate's state dict, as the runner reports them."""

@@ -152,11 +152,10 @@ class SimulatedSession(JobSession):
     def changed(self) -> list[int]:
         return self._on_device(self._control.changed)
 
-    def release(self, handles: Iterable[int]) -> list[int]:
+    def release(self, handles: Iterable[int]) -> None:
         released = list(handles)
-        changed = self._on_device(lambda: self._control.free(*released))
+        self._on_device(lambda: self._control.free(*released))
         self._ask({"do": "release", "handles": released})
-        return changed
 
     def record(self, *, inputs: bool = True) -> None:
         """Record the candidate's commands from here on; with ``inputs`` the contents of arguments too (1 ms a MB)."""

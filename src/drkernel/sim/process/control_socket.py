@@ -265,14 +265,13 @@ class ControlDesk:
 
     def _free(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         released = set(header["handles"])
-        changed = [handle for handle in self._changed(header, payload)[0] if handle in released]
         for handle in released:
             self.pinned.discard(handle)
             self._given.pop(handle, None)
             if handle not in self.visible:  # the host keeps what it can still see
                 self.engine.free(handle)
         self._returned = [(handle, copy) for handle, copy in self._returned if handle not in released]
-        return changed, b""
+        return None, b""
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
@@ -479,10 +478,9 @@ class DeviceControl:
         header, elements = _crossing(tensor)
         self._ask({"do": "overwrite", "handle": handle, **header}, elements)
 
-    def free(self, *handles: int) -> list[int]:
-        """Release handles; return those that :meth:`changed` would. Tensors that the host still refers to stay until it
-        releases them too."""
-        return [int(handle) for handle in self._ask({"do": "free", "handles": list(handles)})[0]]
+    def free(self, *handles: int) -> None:
+        """Release handles; tensors that the host still refers to stay until it releases them too."""
+        self._ask({"do": "free", "handles": list(handles)})
 
     def begin_call(
         self, puts: Sequence[torch.Tensor] = (), *, poison: str | None = None,
