@@ -12,9 +12,8 @@ from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
-from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows, TurnFacts, facts_of
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import Rows, TurnFacts, facts_of
 
 TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
 PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage

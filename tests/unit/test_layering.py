@@ -77,7 +77,6 @@ RL_MATHS = (
     "mismatch",
     "rejection",
     "losses",
-    "schedules",
     "logprobs",
 )
 MOST_LINES, LEAST_LINES = 700, 80
@@ -88,7 +87,6 @@ BUDGET = {
 }  # fmt: skip
 """lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""
 OF_ONE_USER = {
-    "drkernel.rl.maths.schedules": "pure maths like the others beside it, without torch",
     "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
 }
 """the short modules that have a reason to be apart"""

@@ -13,8 +13,7 @@ import torch
 from drkernel.config import ConfigError
 from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
 from drkernel.gym.reward import reward
-from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
-from drkernel.rl.run.rows import Rows, TurnFacts
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows, TurnFacts, check_methods
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 from tiny import tiny_policy
 

@@ -12,7 +12,7 @@ The registries and the signatures they hold:
 
 - ``advantage``: ``f(batch: TurnBatch, **options) -> Tensor``, [B] for one advantage a turn or [B, T] for one a token.
 - ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
-- ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
+- ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.run.optimizers`.
 - ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`. A recipe lists several: all
   must keep a token.
 - ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay.
@@ -31,9 +31,10 @@ from torch import Tensor
 
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses, otb, schedules
+from drkernel.rl.maths import losses, otb
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
+from drkernel.rl.run.optimizers import Constant, Cosine
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ Rejected = Literal["stay", "leave"]
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
-schedule: Registry[Callable[..., schedules.Constant | schedules.Cosine]] = Registry("schedule", makers=True)
+schedule: Registry[Callable[..., Constant | Cosine]] = Registry("schedule", makers=True)
 mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch", makers=True)
 rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 
@@ -202,8 +203,8 @@ def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, T
 loss.register("clipped")(losses.clipped)
 loss.register("reinforce")(losses.reinforce)
 
-schedule.register("constant")(schedules.Constant)
-schedule.register("cosine")(schedules.Cosine)
+schedule.register("constant")(Constant)
+schedule.register("cosine")(Cosine)
 
 
 mismatch.register("mrs")(MismatchSettings)

@@ -352,6 +352,10 @@ Progress = Callable[[str, dict[str, Any]], None]
 """Told what happens: ("stage" | "coldstart" | "sft" | "turn" | "rl" | "eval" | "done", facts)"""
 
 
+def untold(kind: str, row: dict[str, Any]) -> None:
+    """The :data:`Progress` of nobody."""
+
+
 class Stopped(Exception):
     """The run was asked to stop; its checkpoint has been written."""
 
