@@ -192,10 +192,9 @@ def _file(path: Path) -> list[ScriptLine]:
     for number, row in enumerate(rows, 1):
         if row.strip():
             try:
-                lines.append(ScriptLine.model_validate(json.loads(row)))
-            except (json.JSONDecodeError, ValidationError) as error:
-                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-                raise ConfigError(f"{path}, line {number}: {reason}") from None
+                lines.append(ScriptLine.model_validate_json(row))
+            except ValidationError as error:
+                raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
     return lines
 
 

@@ -133,9 +133,7 @@ def _literal(text: str) -> str:
 
 
 FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240, "kernelgym": 6000}
-"""Budget of the feedback text in characters, by style."""
-SETS: dict[str, Style] = {"full": "full", "compact": "compact", "kernelgym": "kernelgym"}
-"""The sets that come with drkernel, and their styles."""
+"""Budget of the feedback text in characters, by style: the sets that come with drkernel."""
 KNOWN = (
     "'full', 'compact', 'kernelgym', a directory of system.txt, task.txt, feedback.txt, or a .yaml file of KernelGYM's"
 )
@@ -192,8 +190,8 @@ class Prompts(Config):
             ConfigError: no such set or directory, an unknown ``$name`` in a file, or a required one is missing.
         """
         opening, own = opening or {}, dict[str, str]()
-        if name in SETS:
-            terms = FeedbackTerms(style=SETS[name])
+        if name in FEEDBACK_CHARS:
+            terms = FeedbackTerms.model_validate({"style": name})
         elif Path(name).is_dir():
             terms, own = _directory(Path(name))
         elif Path(name).is_file():

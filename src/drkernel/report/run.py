@@ -76,7 +76,7 @@ def read_run(directory: Path) -> RunData:
 
 
 def _rows(path: Path) -> list[Row]:
-    return list(read_rows(path)) if path.is_file() else []
+    return list(read_rows(path, dict[str, Any])) if path.is_file() else []
 
 
 # ---- A training run as one self-contained HTML page

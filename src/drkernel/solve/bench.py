@@ -208,7 +208,7 @@ def read_terms(directory: Path) -> tuple[BenchConfig, Resolved]:
 def read_bench(directory: Path) -> Bench:
     """Read a run directory, even while it is being written. Raises :class:`ConfigError`."""
     config, resolved = read_terms(directory)
-    tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
+    tasks = list(read_rows(directory / "tasks.jsonl", Task))
     return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"), directory)
 
 

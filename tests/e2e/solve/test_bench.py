@@ -147,14 +147,14 @@ def test_two_processes_may_not_write_one_run(tmp_path):
 def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path = tmp_path / "j.jsonl"
     path.write_text('{"a": 1}\n{"b": ')
-    assert list(read_rows(path)) == [{"a": 1}]
+    assert list(read_rows(path, dict)) == [{"a": 1}]
     journal = Journal(path)
     journal.append(JournalEntry(task_id="t", end="turns"))
     journal.close()
-    rows = list(read_rows(path))
+    rows = list(read_rows(path, dict))
     assert rows[0] == {"a": 1} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
     with pytest.raises(ConfigError, match="line 1"):
         read_journal(path)
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(ConfigError, match="line 2"):
-        list(read_rows(path))
+        list(read_rows(path, dict))
