@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.meter import Meter, ReplyCache
 from drkernel.episode.records import ModelCall, Reply, estimated_usage
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest
@@ -97,3 +98,13 @@ def open_run(directory: Path, config: BenchConfig, tasks: int = 1, prompts: str 
     texts = Prompts.load(prompts)
     resolved = Resolved(model=config.model_name or config.model, prompts_version=texts.version)
     return BenchRun(Path(directory), config, resolved, make_tasks(tasks), texts)
+
+
+def bench(
+    directory: Path, function: Callable[[ModelCall], str], pool: TextPool | None = None, tasks: int = 1,
+    cache: ReplyCache | None = None, **terms: Any,
+) -> tuple[dict[str, Any], FunctionModel]:  # fmt: skip
+    """A whole run of fake tasks whose model is a function; its summary and the model."""
+    model = FunctionModel(function)
+    with open_run(directory, bench_config(**terms), tasks) as run:
+        return asyncio.run(run.run(Meter(model, cache=cache), pool or TextPool())), model
