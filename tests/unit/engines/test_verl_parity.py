@@ -33,7 +33,8 @@ from drkernel.rl.run.recipe import Recipe
 from drkernel.rl.run.registry import TurnBatch, advantage
 from drkernel.tasks.loaders import load_tasks
 from drkernel.verdict import Speedup, Verdict
-from recorded import columns, learner, own_loss, tiny_policy, trajectories
+from recorded import columns, learner, own_loss, trajectories
+from tiny import tiny_policy
 
 pytestmark = pytest.mark.verl
 torch.set_num_threads(1)
