@@ -14,7 +14,7 @@ from drkernel.solve.bench import BenchRun, Resolved
 from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 from drkernel.verdict import CandidateError, Finding, Verdict
-from verdicts import speedup_of, verdict_of
+from verdicts import Judge, speedup_of, verdict_of
 
 REFERENCE = "import torch\n\nROWS = {rows}\n\nclass Model(torch.nn.Module):\n    pass\n"
 
@@ -33,7 +33,7 @@ def answer(speed: float | str, words: str = "Here:") -> str:
     return f"{words}\n```python\nclass ModelNew: {says}\n```\n"
 
 
-class TextPool:
+class TextPool(Judge):
     """Grades by what the candidate says of itself. ``infra``: how often INFRA fails before it is correct."""
 
     def __init__(self, infra: int = 10**9) -> None:
@@ -59,11 +59,6 @@ class TextPool:
             text = "SPEED = 1.3"
         speed = float(text.partition("SPEED = ")[2].split()[0])
         return verdict_of(speedup=speedup_of(speed), coverage=1.0, task_id=task)
-
-    def health(self) -> dict[str, Any]:
-        return {}
-
-    async def close(self) -> None: ...
 
 
 class FunctionModel:
