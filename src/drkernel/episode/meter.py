@@ -173,7 +173,7 @@ class Journal:
 def read_journal(path: Path) -> Played:
     """Read the trajectories of a journal, even while it is written. Raises :class:`ConfigError` naming a bad line."""
     played = Played()
-    for entry in read_rows(path, JournalEntry):
+    for entry in read_jsonl(path, JournalEntry):
         played.add(entry)
     return played
 
@@ -185,23 +185,23 @@ def cut_torn_line(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def read_rows(path: Path, kind: type[Row]) -> Iterator[Row]:
-    """Yield the rows of a JSONL file, each as ``kind``, except a torn last line.
+def read_jsonl(path: Path, kind: type[Row], torn: bool = True) -> Iterator[Row]:
+    """Yield the rows of a JSONL file, each as ``kind``; ``torn``: except a last line without a line break.
 
     Raises:
-        ConfigError: the file cannot be read, or a line before the last is damaged.
+        ConfigError: the file cannot be read, or a line is damaged.
     """
     rows = TypeAdapter(kind)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+    for number, line in enumerate(lines[:-1] if torn else lines, 1):
         try:
-            yield rows.validate_json(line)
+            if line.strip():
+                yield rows.validate_json(line)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ConfigError(f"{path}, line {number}: {reason}; the file was changed by something else") from None
+            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
 
 
 # ---- The layer between a run and its model

@@ -11,7 +11,7 @@ import yaml
 from markupsafe import Markup
 
 from drkernel.config import ConfigError
-from drkernel.episode.meter import read_rows
+from drkernel.episode.meter import read_jsonl
 from drkernel.episode.metrics import size_lines
 from drkernel.report.render import Curve, line_plot, render, scatter_plot, status_plot
 from drkernel.view import percent, times
@@ -75,7 +75,7 @@ def read_run(directory: Path) -> RunData:
 
 
 def _rows(path: Path) -> list[Row]:
-    return list(read_rows(path, dict[str, Any])) if path.is_file() else []
+    return list(read_jsonl(path, dict[str, Any])) if path.is_file() else []
 
 
 # ---- A training run as one self-contained HTML page

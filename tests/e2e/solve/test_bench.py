@@ -6,7 +6,7 @@ import json
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices, ReplyCache, read_journal, read_rows
+from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices, ReplyCache, read_journal, read_jsonl
 from drkernel.episode.records import ModelError
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
@@ -137,15 +137,15 @@ def test_two_processes_may_not_write_one_run(tmp_path):
 
 def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path = tmp_path / "j.jsonl"
-    path.write_text('{"a": 1}\n{"b": ')
-    assert list(read_rows(path, dict)) == [{"a": 1}]
+    path.write_text('{"a": "\u2028"}\n{"b": ')
+    assert list(read_jsonl(path, dict)) == [{"a": "\u2028"}]
     journal = Journal(path)
     journal.append(JournalEntry(task_id="t", end="turns"))
     journal.close()
-    rows = list(read_rows(path, dict))
-    assert rows[0] == {"a": 1} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
+    rows = list(read_jsonl(path, dict))
+    assert rows[0] == {"a": "\u2028"} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
     with pytest.raises(ConfigError, match="line 1"):
         read_journal(path)
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(ConfigError, match="line 2"):
-        list(read_rows(path, dict))
+        list(read_jsonl(path, dict))
