@@ -75,11 +75,8 @@ class TurnBatch:
 
     def whole(self) -> Tensor:
         """Return bool [B]: the turn and all others of its trajectory are valid."""
-        valid_B, owner_B = self.valid_B.bool(), torch.unique(self.trajectory_B, return_inverse=True)[1]
-        failed = owner_B.new_zeros(int(owner_B.max()) + 1 if owner_B.numel() else 0)
-        failed.index_add_(0, owner_B, (~valid_B).long())
-        whole_B: Tensor = failed[owner_B] == 0
-        return whole_B
+        failed_B = (~self.valid_B.bool()).long()
+        return adv.group_sum(failed_B, adv.group_ids(self.trajectory_B)) == 0
 
     def returns(self, gamma: float = 1.0) -> Tensor:
         """Reward-to-go of every turn, [B]."""
@@ -91,11 +88,8 @@ class TurnBatch:
 
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
-        owner_B = torch.unique(self.trajectory_B, return_inverse=True)[1]
         kept_B = torch.where(self.valid_B.bool(), self.rewards_B, torch.zeros_like(self.rewards_B))
-        kept_B = kept_B * gamma ** self.turn_B.to(kept_B.dtype)
-        size = int(owner_B.max()) + 1 if owner_B.numel() else 0
-        return kept_B.new_zeros(size).index_add_(0, owner_B, kept_B)[owner_B]
+        return adv.group_sum(kept_B * gamma ** self.turn_B.to(kept_B.dtype), adv.group_ids(self.trajectory_B))
 
     def groups(self) -> Tensor:
         """Group of each row for turn-level baselines: same task, same turn index."""
