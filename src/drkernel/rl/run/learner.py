@@ -254,7 +254,7 @@ class Rows:
         """Return the inputs of advantages and rejections."""
         groups = [self.trajectories[owner].group for owner in self.owner_B.tolist()]
         facts = [TurnFacts.of(turn, 0, len(sampled_of(turn).token_ids)) for turn in self.turns]
-        return turn_batch(facts, groups, self.owner_B)
+        return dataclasses.replace(turn_batch(facts, groups, self.owner_B), mask_BT=self.mask_BT)
 
     def graded(self) -> list[int]:
         """Indices of sequences with at least one graded turn; the others need no computation."""
@@ -491,8 +491,7 @@ class Learner:
         rows = Rows.of(trajectories)
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        columns = {"logprobs_BT": old_BT, "sum_pi_squared_BT": square_BT, "mask_BT": rows.mask_BT}
-        batch = dataclasses.replace(rows.batch(), **columns)
+        batch = dataclasses.replace(rows.batch(), logprobs_BT=old_BT, sum_pi_squared_BT=square_BT)
         found = give_credit(batch, rows.rollout_BT, self.config, seed)
         metrics = {**found.metrics, "entropy": float(entropy_BT[rows.mask_BT].sum()) / max(1, int(rows.mask_BT.sum()))}
         prepared = _Prepared(rows, old_BT, reference_BT, found.advantages_BT, found.mismatch, found.mask_BT)

@@ -8,7 +8,6 @@ thread. Which weights sample a batch is a function of its step: those after ``st
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import time
 from collections import Counter
@@ -159,9 +158,7 @@ class RlStage:
             jobs = plan_jobs(chosen, terms.samples, seed, drawn.prompts, known)
             planned += missing * terms.samples * turns
             played = await self._play(rollout, jobs, on_graded)
-            rows = Rows.of(played)
-            batch = dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT)
-            dropped = uninformative(batch, recipe.rl.learner) if terms.refill else {}
+            dropped = uninformative(Rows.of(played).batch(), recipe.rl.learner) if terms.refill else {}
             drawn.add(played, missing, dropped, rollout.stats)
         return drawn
 
@@ -205,8 +202,7 @@ class RlStage:
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
         terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
-        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
-        return learner
+        return Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
 
     def _load_reference(self) -> Policy:
         """Load the policy that RL started from, frozen."""
@@ -281,17 +277,13 @@ class RlStage:
 
     def _rollout(self, sampler: Sampler | ServedSampler, version: int) -> Rollout:
         sitting = self.sitting
-        answerer = SamplerAnswerer(sampler, sitting.tokenizer)
-        terms: dict[str, Any] = {
-            "waves": sitting.recipe.rollout.waves,
-            "judge_seed": sitting.recipe.judge_seed,
-            "version": version,
-        }
-
-        def make_episode() -> Episode:
-            return Episode(sitting.pool, sitting.recipe.episode, self.prompts)
-
-        return Rollout(answerer, make_episode, **terms)
+        return Rollout(
+            SamplerAnswerer(sampler, sitting.tokenizer),
+            lambda: Episode(sitting.pool, sitting.recipe.episode, self.prompts),
+            waves=sitting.recipe.rollout.waves,
+            judge_seed=sitting.recipe.judge_seed,
+            version=version,
+        )
 
     def _out_of_time(self) -> bool:
         """Return whether the time budget is spent, apart from the final evaluation."""
