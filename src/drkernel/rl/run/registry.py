@@ -258,7 +258,7 @@ def _prs(
         speedup_B=batch.speedup_B,
         speedup_keeps=speedup_keeps,
         key_B=batch.trajectory_B * turns + batch.turn_B,
-    ).keep_B
+    )
 
 
 @rejection.register("uninformative")
