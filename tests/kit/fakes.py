@@ -8,7 +8,7 @@ from pathlib import Path
 from drkernel.rl.run.recipe import Recipe
 from drkernel.verdict import Verdict
 from tiny import POCKET
-from verdicts import speedup_of, verdict_of
+from verdicts import Judge, speedup_of, verdict_of
 
 LAZY = "```python\nclass ModelNew:\n    kind = 'lazy'\n    cover = 'little'\n```"
 FUSED = "```python\nclass ModelNew:\n    kind = 'fused'\n    cover = 'all'\n```"
@@ -21,7 +21,7 @@ def make_verdict(request, status="correct", speedup=None, coverage=None) -> Verd
     return verdict_of(status, task_id=request.task.id, candidate_sha256=digest, speedup=ratio, coverage=coverage)
 
 
-class FakePool:
+class FakePool(Judge):
     """'fused' is fast, 'lazy' is right but slow, anything else is wrong; ``broken_every``: infrastructure fails."""
 
     def __init__(self, delay: float = 0.0, broken_every: int = 0, verdict=None):
@@ -42,12 +42,6 @@ class FakePool:
         if "'lazy'" in request.candidate:
             return make_verdict(request, "correct", 1.05, 0.2)
         return make_verdict(request, "incorrect")
-
-    def health(self):
-        return {"calls": self.calls}
-
-    async def close(self):
-        pass
 
 
 def write_rows(path: Path, count: int = 60) -> Path:

@@ -2,21 +2,20 @@
 queue would."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
 from drkernel.rl.maths.losses import denominator, policy_loss
-from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
-from drkernel.rl.model.tokenizer import train_tokenizer
-from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.model.policy import Policy
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows, TurnFacts, facts_of
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import Rows, TurnFacts, facts_of
 
-TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
 PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage
     (0, ((5, 1.5, True, 0.9), (3, 0.2, False, 0.0))),
     (0, ((4, 0.5, True, 0.05), (6, 1.9, True, 1.0), (2, 0.0, False, 0.0))),  # lazy: PRS rejects its first turn
@@ -28,21 +27,26 @@ PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the g
 )
 
 
-def tiny_policy(seed: int = 0) -> Policy:
-    pocket = PocketConfig(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=64, context=256)
-    terms = PolicyConfig(pocket=pocket, tokenizer=TokenizerConfig(vocab_size=300), device="cpu")
-    return Policy.from_scratch(terms, train_tokenizer(TEXTS, 300, "line"), seed)
-
-
-def _turn(number: int, context: tuple[int, ...], ids: tuple[int, ...], terms: tuple) -> Turn:
-    _, reward, correct, coverage = terms
+def turn_of(
+    number: int, context: Sequence[int], ids: Sequence[int], reward: float | None, correct: bool = False,
+    coverage: float | None = None, launch_coverage: float | None = None, speedup: float | None = None,
+) -> Turn:  # fmt: skip
+    """A turn with these ids. Its verdict is not validated: the learner must stand what no judge says."""
     verdict = SimpleNamespace(
-        status="correct" if correct else "incorrect", is_correct=correct, speedup=None, coverage=coverage, profile=None
+        status="correct" if correct else "incorrect",
+        is_correct=correct,
+        speedup=None if speedup is None else SimpleNamespace(value=speedup),
+        coverage=coverage,
+        profile=None if launch_coverage is None else SimpleNamespace(launch_coverage=launch_coverage),
     )
-    drawn = Sampled(context, ids, (0.0,) * len(ids), "end")
-    return Turn.model_construct(
-        id=".".join("0" * number), reply=Reply(text="", sampled=drawn), verdict=verdict, reward=reward
-    )
+    reply = Reply(text="", sampled=Sampled(tuple(context), tuple(ids), (0.0,) * len(ids), "end"))
+    return Turn.model_construct(id=".".join("0" * number), reply=reply, verdict=verdict, reward=reward)
+
+
+def with_sampled(turn: Turn, **changes: Any) -> Turn:
+    """The turn with other ids or log-probabilities."""
+    drawn = dataclasses.replace(turn.sampled, **changes)
+    return turn.model_copy(update={"reply": turn.reply.model_copy(update={"sampled": drawn})})
 
 
 def trajectories(policy: Policy, noise: float = 1e-4) -> list[Trajectory]:
@@ -55,7 +59,7 @@ def trajectories(policy: Policy, noise: float = 1e-4) -> list[Trajectory]:
         turns = []
         for number, terms in enumerate(plan, 1):
             ids = tuple(torch.randint(5, 250, (terms[0],), generator=g).tolist())
-            turns.append(_turn(number, context, ids, terms))
+            turns.append(turn_of(number, context, ids, *terms[1:]))
             context = (*context, *ids, *torch.randint(5, 250, (3,), generator=g).tolist())
         made.append(Trajectory.model_construct(task_id="t", group=group, sample=sample, turns=tuple(turns)))
     scores = iter(scored(policy, made)[0])
@@ -66,14 +70,13 @@ def trajectories(policy: Policy, noise: float = 1e-4) -> list[Trajectory]:
             heard = exact + noise * torch.randn(exact.shape, generator=g)
             if index == 4 and turn.number == 2:
                 heard[0] += 12.0  # a token that the trainer thinks impossible: MRS vetoes the turn
-            drawn = dataclasses.replace(turn.sampled, logprobs=tuple(heard.tolist()))
-            turns.append(turn.model_copy(update={"reply": turn.reply.model_copy(update={"sampled": drawn})}))
+            turns.append(with_sampled(turn, logprobs=tuple(heard.tolist())))
         made[index] = play.model_copy(update={"turns": tuple(turns)})
     return made
 
 
 def learner(policy: Policy, reference: Policy | None = None, **config) -> Learner:
-    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.0)
+    optimizer = torch.optim.SGD(policy.trainable(), lr=0.0)
     return Learner(policy, optimizer, LearnerConfig(**config), reference=reference)
 
 

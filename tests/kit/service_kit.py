@@ -8,7 +8,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import guard as listen
 from drkernel.task import Provenance, Task
 from drkernel.verdict import CandidateError
-from verdicts import verdict_of
+from verdicts import Judge, verdict_of
 from waiting import until
 
 REFERENCE = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
@@ -37,7 +37,7 @@ def make_verdict(request, status="correct", error=None):
     )
 
 
-class CountingPool:
+class CountingPool(Judge):
     """Every candidate is correct; counts evaluations by request; may take a while, or fail at first."""
 
     def __init__(self, delay=0.0, fail_first=0):
@@ -49,12 +49,6 @@ class CountingPool:
         if self.delay:
             await asyncio.sleep(self.delay)
         return make_verdict(request, "infra_error" if count <= self.fail_first else "correct")
-
-    def health(self):
-        return {}
-
-    async def close(self):
-        pass
 
 
 class LiveServer:

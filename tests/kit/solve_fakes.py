@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.meter import Meter, ReplyCache
 from drkernel.episode.records import ModelCall, Reply, estimated_usage
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest
@@ -13,7 +14,7 @@ from drkernel.solve.bench import BenchRun, Resolved
 from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 from drkernel.verdict import CandidateError, Finding, Verdict
-from verdicts import speedup_of, verdict_of
+from verdicts import Judge, speedup_of, verdict_of
 
 REFERENCE = "import torch\n\nROWS = {rows}\n\nclass Model(torch.nn.Module):\n    pass\n"
 
@@ -32,7 +33,7 @@ def answer(speed: float | str, words: str = "Here:") -> str:
     return f"{words}\n```python\nclass ModelNew: {says}\n```\n"
 
 
-class TextPool:
+class TextPool(Judge):
     """Grades by what the candidate says of itself. ``infra``: how often INFRA fails before it is correct."""
 
     def __init__(self, infra: int = 10**9) -> None:
@@ -58,11 +59,6 @@ class TextPool:
             text = "SPEED = 1.3"
         speed = float(text.partition("SPEED = ")[2].split()[0])
         return verdict_of(speedup=speedup_of(speed), coverage=1.0, task_id=task)
-
-    def health(self) -> dict[str, Any]:
-        return {}
-
-    async def close(self) -> None: ...
 
 
 class FunctionModel:
@@ -97,3 +93,13 @@ def open_run(directory: Path, config: BenchConfig, tasks: int = 1, prompts: str 
     texts = Prompts.load(prompts)
     resolved = Resolved(model=config.model_name or config.model, prompts_version=texts.version)
     return BenchRun(Path(directory), config, resolved, make_tasks(tasks), texts)
+
+
+def bench(
+    directory: Path, function: Callable[[ModelCall], str], pool: TextPool | None = None, tasks: int = 1,
+    cache: ReplyCache | None = None, **terms: Any,
+) -> tuple[dict[str, Any], FunctionModel]:  # fmt: skip
+    """A whole run of fake tasks whose model is a function; its summary and the model."""
+    model = FunctionModel(function)
+    with open_run(directory, bench_config(**terms), tasks) as run:
+        return asyncio.run(run.run(Meter(model, cache=cache), pool or TextPool())), model

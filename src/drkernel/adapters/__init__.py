@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 import threading
 from collections.abc import Coroutine, Iterator
@@ -34,30 +35,23 @@ def extra(name: str) -> Iterator[None]:
         raise ModuleNotFoundError(f"{error.msg}: pip install 'drkernel[{name}]'", name=error.name) from None
 
 
-class _LoopThread:
-    """An event loop in its own thread, started on first use."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the coroutine's result; callable from any thread but the loop's."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="drkernel-adapter", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-_LOOP = _LoopThread()
 _POOLS: dict[str, Pool] = {}
 _LOCK = threading.Lock()
 
 
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The one event loop, in its own thread."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="drkernel-adapter", daemon=True).start()
+    return loop
+
+
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine for a caller without an event loop, on one shared loop."""
-    return _LOOP.run(coroutine)
+    """Run a coroutine for a caller without an event loop, on one shared loop; from any thread but the loop's."""
+    with _LOCK:
+        loop = _loop()
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 def shared_pool(url: str | None = None) -> Pool:

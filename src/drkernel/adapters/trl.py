@@ -19,7 +19,7 @@ from drkernel.adapters import episode_config, extra, run_sync, shared_pool, task
 from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rows import TurnFacts
+from drkernel.rl.run.learner import TurnFacts
 from drkernel.task import Task
 
 Generate = Callable[[Any, list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]

@@ -17,8 +17,7 @@ from drkernel.adapters.trl import Generate, Play, kernel_reward, make_rollout_fu
 from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
-from drkernel.rl.run.learner import LearnerConfig, check_methods, give_credit
-from drkernel.rl.run.rows import TurnRows
+from drkernel.rl.run.learner import LearnerConfig, TurnRows, check_methods, give_credit
 from drkernel.task import Task
 
 with extra("trl"):

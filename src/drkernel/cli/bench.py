@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from drkernel.solve.config import BenchConfig, PreparedTasks
 
 
-def write_page(directory: Path, live: bool = False) -> None:
-    """Write the run's page."""
-    from drkernel.report.bench import write_bench_report  # loads torch
-
-    write_bench_report(directory, live)
-
-
 class LiveBench:
     """A progress bar on a terminal; otherwise a line for every ended trajectory."""
 
@@ -51,7 +44,7 @@ class LiveBench:
         self.bar = Progress(*columns, console=Console(stderr=True), disable=quiet or not self.terminal)
         self.line = self.bar.add_task("", total=total, completed=done)
         self.counts: Counter[str] = Counter()
-        self.page = LivePage(lambda: write_page(run.directory, live=True))
+        self.page = LivePage(run.directory)
         if done and not quiet:
             print(f"{done} of {total} trajectories are there already", file=sys.stderr)
 
@@ -203,7 +196,7 @@ def bench(
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
-    write_page(directory)
+    terms.write_page(directory)
     if as_json:
         print(json.dumps(summary))
     else:
@@ -259,5 +252,5 @@ def _run(run: BenchRun, meter: Meter, graders: Graders, quiet: bool) -> dict[str
         return asyncio.run(play())
     except KeyboardInterrupt:
         run.finish()
-        write_page(run.directory)
+        terms.write_page(run.directory)
         raise

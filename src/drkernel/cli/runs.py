@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from drkernel.cli.options import Fields, spread
-from drkernel.cli.terms import output
+from drkernel.cli.terms import output, write_page
 from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
 from drkernel.solve.export import export as write
 from drkernel.verdict import printable
@@ -190,15 +189,5 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="print {'report': PATH} and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    path = _write(run)
+    path = write_page(run)
     print(json.dumps({"report": str(path)}) if as_json else f"wrote {path}")
-
-
-def _write(run: Path) -> Path:
-    """Write the page for the kind of run that the directory holds."""
-    from drkernel.report.bench import write_bench_report
-    from drkernel.report.run import kind_of, write_report
-    from drkernel.report.solve import write_solve_report
-
-    writers: dict[str, Callable[[Path], Path]] = {"bench": write_bench_report, "solve": write_solve_report}
-    return writers.get(kind_of(run), write_report)(run)

@@ -47,7 +47,7 @@ class LiveSolve:
         self.live: Live | None = None
         self.since = time.monotonic()
         """When the last answer came."""
-        self.page = LivePage(self._write_page)
+        self.page = LivePage(run.directory)
         if self.turns and not quiet:
             count = len(self.turns)
             self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
@@ -79,11 +79,6 @@ class LiveSolve:
             live.transient = True  # what fitted the screen gives way to the whole
             live.stop()
             self.console.print(self.table())
-
-    def _write_page(self) -> None:
-        from drkernel.report.solve import write_solve_report  # loads torch
-
-        write_solve_report(self.run.directory, live=True)
 
     def table(self) -> Table:
         """Return the table of attempts (while live, the last that fit the screen), with the best so far marked and the
@@ -302,7 +297,7 @@ def _write_unverified(run: BenchRun, task: Task) -> str | None:
 def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:
     """Write ``best.py``, ``result.json`` and the page."""
     from drkernel.episode.records import Usage
-    from drkernel.report.solve import write_solve_report
+    from drkernel.report.solve import keep_verified
     from drkernel.solve.verify import alike, winner, write_candidate
 
     bench = run.bench
@@ -333,5 +328,6 @@ def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) 
         text = write_candidate(task, best, settings, bench.model, len(turns))
         path.write_text(text, encoding="utf-8")
     (run.directory / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    result["report"] = str(write_solve_report(run.directory, tried))
+    keep_verified(run.directory, tried)
+    result["report"] = str(terms.write_page(run.directory))
     return result

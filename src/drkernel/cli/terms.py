@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,16 +148,23 @@ PIPED = 200
 """columns of output that no terminal shows"""
 
 
+def write_page(directory: Path, live: bool = False) -> Path:
+    """Write the page of a run; its path."""
+    from drkernel.report.bench import write_report  # loads torch
+
+    return write_report(directory, live)
+
+
 class LivePage:
     """Rewrites a run's page while the run goes on: at most every ten seconds, for a fiftieth of the time."""
 
-    def __init__(self, write: Callable[[], object]):
-        self.write, self.next = write, 0.0
+    def __init__(self, directory: Path):
+        self.directory, self.next = directory, 0.0
 
     def __call__(self) -> None:
         start = time.monotonic()
         if start >= self.next:
-            self.write()
+            write_page(self.directory, live=True)
             self.next = time.monotonic() + max(10.0, 50 * (time.monotonic() - start))
 
 

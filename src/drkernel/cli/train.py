@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli.options import Fields, Graders, spread
-from drkernel.cli.terms import LivePage
+from drkernel.cli.terms import LivePage, write_page
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
 
@@ -333,7 +333,6 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
 
 async def _train(recipe: Any, directory: Path, graders: Graders) -> int:
     """Run the recipe; return the exit code."""
-    from drkernel.report.run import write_report
     from drkernel.rl.model import distributed
     from drkernel.rl.run.estimate import shared_card
     from drkernel.rl.run.recipe import make_pool, of_rank
@@ -346,7 +345,7 @@ async def _train(recipe: Any, directory: Path, graders: Graders) -> int:
     if local:
         recipe = of_rank(recipe, distributed.local_rank())
     pool = make_pool(recipe) if local else graders.open()
-    page = LivePage(lambda: write_report(directory, live=True)) if world.first and recipe.report else None
+    page = LivePage(directory) if world.first and recipe.report else None
     with make_view(recipe, world.first) as view:
         if shared is not None:
             view.note(f"judge and policy share a card: {shared}")
@@ -356,7 +355,7 @@ async def _train(recipe: Any, directory: Path, graders: Graders) -> int:
             if page is not None and kind in ("copying", "sft", "rl", "eval"):
                 page()
 
-        run = Run(recipe, pool, update, write_report, world)
+        run = Run(recipe, pool, update, write_page, world)
 
         def stop(*_: Any) -> None:
             if run.stop_requested:
@@ -369,7 +368,7 @@ async def _train(recipe: Any, directory: Path, graders: Graders) -> int:
             summary = await run.run()
         except Stopped:
             if page is not None:
-                write_report(directory)
+                write_page(directory)
             view.note(f"stopped; resume with: drkernel train --resume {directory}")
             return 130
         finally:

@@ -178,8 +178,12 @@ class _Gathered:
     model: str = ""
     usage: dict[str, Any] | None = None
 
-    def add(self, chunk: Any, part: str) -> None:
+    def add(self, data: str | bytes, part: str) -> None:
         """Add a chunk of a stream (``part`` is "delta") or a whole answer ("message")."""
+        try:
+            chunk = json.loads(data)
+        except ValueError:
+            raise ModelError("malformed answer: not JSON", retry=True) from None
         if not isinstance(chunk, dict):
             raise ModelError("malformed answer: not a JSON object", retry=True)
         if chunk.get("error"):
@@ -217,11 +221,7 @@ async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
         data = line[5:].strip()
         if data == "[DONE]":
             break
-        try:
-            chunk = json.loads(data)
-        except json.JSONDecodeError:
-            raise ModelError("malformed answer: a chunk of the stream is not JSON", retry=True) from None
-        gathered.add(chunk, "delta")
+        gathered.add(data, "delta")
     if gathered.finish is None:
         raise ModelError("truncated stream: the answer broke off in transit", retry=True)
     return gathered
@@ -229,11 +229,7 @@ async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
 
 def _read_whole(data: bytes) -> _Gathered:
     gathered = _Gathered()
-    try:
-        body = json.loads(data)
-    except ValueError:
-        raise ModelError("malformed answer: not JSON", retry=True) from None
-    gathered.add(body, "message")
+    gathered.add(data, "message")
     if gathered.finish is None and not gathered.text:
         raise ModelError("broken answer: it holds no choice", retry=True)
     return gathered

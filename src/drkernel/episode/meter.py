@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import math
 import os
 import random
@@ -14,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from drkernel.config import Config, ConfigError
 from drkernel.episode.records import (
@@ -41,6 +40,7 @@ from drkernel.view import counts
 # the kill is cut off when the run is opened again. Bench, search and cold start resume from these files.
 
 
+Row = TypeVar("Row")
 Key = tuple[str, int]
 """(task id, sample)"""
 
@@ -173,11 +173,8 @@ class Journal:
 def read_journal(path: Path) -> Played:
     """Read the trajectories of a journal, even while it is written. Raises :class:`ConfigError` naming a bad line."""
     played = Played()
-    for number, row in enumerate(read_rows(path), 1):
-        try:
-            played.add(JournalEntry.model_validate(row))
-        except ValidationError as error:
-            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
+    for entry in read_jsonl(path, JournalEntry):
+        played.add(entry)
     return played
 
 
@@ -188,21 +185,23 @@ def cut_torn_line(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSONL file, except a torn last line.
+def read_jsonl(path: Path, kind: type[Row], torn: bool = True) -> Iterator[Row]:
+    """Yield the rows of a JSONL file, each as ``kind``; ``torn``: except a last line without a line break.
 
     Raises:
-        ConfigError: the file cannot be read, or a line before the last is damaged.
+        ConfigError: the file cannot be read, or a line is damaged.
     """
+    rows = TypeAdapter(kind)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+    for number, line in enumerate(lines[:-1] if torn else lines, 1):
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path}, line {number}: {error.msg}; the file was changed by something else") from None
+            if line.strip():
+                yield rows.validate_json(line)
+        except ValidationError as error:
+            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
 
 
 # ---- The layer between a run and its model

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from drkernel.config import Config, ConfigError
+from drkernel.episode.meter import read_jsonl
 from drkernel.episode.records import Finished, Message, ModelCall, ModelError, Reply, estimated_usage
 from drkernel.gym.runner.launcher import import_paths
 from drkernel.gym.sandbox import seccomp
@@ -167,7 +168,7 @@ class ScriptModel:
 
 
 def _read(path: Path) -> list[ScriptLine]:
-    lines = _directory(path) if path.is_dir() else _file(path)
+    lines = _directory(path) if path.is_dir() else list(read_jsonl(path, ScriptLine, torn=False))
     if not lines:
         raise ConfigError(f"{path} holds no reply: give a .jsonl file, or a directory of turn1.md, turn2.md, ...")
     return lines
@@ -181,22 +182,6 @@ def _directory(path: Path) -> list[ScriptLine]:
             task = "/".join(file.parent.relative_to(path).parts) or None
             found.append(ScriptLine(reply=file.read_text(encoding="utf-8"), task=task, turn=int(number[1])))
     return found
-
-
-def _file(path: Path) -> list[ScriptLine]:
-    try:
-        rows = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the script {path}: {error}") from error
-    lines = []
-    for number, row in enumerate(rows, 1):
-        if row.strip():
-            try:
-                lines.append(ScriptLine.model_validate(json.loads(row)))
-            except (json.JSONDecodeError, ValidationError) as error:
-                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-                raise ConfigError(f"{path}, line {number}: {reason}") from None
-    return lines
 
 
 # ---- ``agent:COMMAND``

@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, Field
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.episode.records import Message
-from drkernel.gym.device import gpu_name
+from drkernel.gym.device import gpu_name, parse_device
 from drkernel.gym.feedback import Style, feedback
 from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
@@ -133,9 +133,7 @@ def _literal(text: str) -> str:
 
 
 FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240, "kernelgym": 6000}
-"""Budget of the feedback text in characters, by style."""
-SETS: dict[str, Style] = {"full": "full", "compact": "compact", "kernelgym": "kernelgym"}
-"""The sets that come with drkernel, and their styles."""
+"""Budget of the feedback text in characters, by style: the sets that come with drkernel."""
 KNOWN = (
     "'full', 'compact', 'kernelgym', a directory of system.txt, task.txt, feedback.txt, or a .yaml file of KernelGYM's"
 )
@@ -192,8 +190,8 @@ class Prompts(Config):
             ConfigError: no such set or directory, an unknown ``$name`` in a file, or a required one is missing.
         """
         opening, own = opening or {}, dict[str, str]()
-        if name in SETS:
-            terms = FeedbackTerms(style=SETS[name])
+        if name in FEEDBACK_CHARS:
+            terms = FeedbackTerms.model_validate({"style": name})
         elif Path(name).is_dir():
             terms, own = _directory(Path(name))
         elif Path(name).is_file():
@@ -222,7 +220,7 @@ class Prompts(Config):
 
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """Return the system message, if there is one, and the task's message."""
-        device = gpu_name(settings.place)
+        device = _shown_device(settings.device)
         reference = shown_reference(task, settings)
         language = LANGUAGES[self.language]
         text = Template(self.task).substitute(
@@ -274,6 +272,12 @@ def _directory(path: Path) -> tuple[FeedbackTerms, dict[str, str]]:
         names = ", ".join(f"{part}.txt" for part in FIELDS)
         raise ConfigError(f"{path} holds none of {names}; 'drkernel prompts --out DIR' writes them")
     return terms, {part: file.read_text(encoding="utf-8").rstrip("\n") for part, file in files.items()}
+
+
+@lru_cache
+def _shown_device(name: str) -> str:
+    """The GPU of a device string, looked up once: every trajectory of a run names the same one."""
+    return gpu_name(parse_device(name))
 
 
 @lru_cache

@@ -15,6 +15,8 @@ from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
 from drkernel.episode.records import Turn, best_of
 from drkernel.gym.device import gpu_name
+from drkernel.report import run as training
+from drkernel.report import solve as search
 from drkernel.report.render import STATUSES, Curve, line_plot, render, status_plot
 from drkernel.report.run import evaluated, kind_of, read_run
 from drkernel.report.solve import in_short, opening
@@ -28,13 +30,18 @@ TITLES = {"fast_0": "Correct", "fast_1": "Faster than PyTorch", "fast_1.2": "Mor
 Row = dict[str, Any]
 
 
-def write_bench_report(directory: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into a run directory, finished or not; its path. A ``live`` page reads itself anew.
+def write_report(directory: Path, live: bool = False) -> Path:
+    """Write ``report.html`` into a run directory of any kind; its path. A ``live`` page reads itself anew.
 
-    Raises :class:`~drkernel.config.ConfigError` when the directory is no bench run.
+    Raises:
+        ConfigError: the directory is no run, or its files are damaged.
     """
+    if (kind := kind_of(directory)) == "train":
+        text = training.page(read_run(directory), live)
+    else:
+        text = (page if kind == "bench" else search.page)(read_bench(directory), live)
     path = directory / "report.html"
-    write_atomic(path, page(read_bench(directory), live))
+    write_atomic(path, text)
     return path
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
-from drkernel.episode.meter import read_rows
+from drkernel.episode.meter import read_jsonl
 from drkernel.episode.metrics import size_lines
 from drkernel.report.render import Curve, line_plot, render, scatter_plot, status_plot
 from drkernel.view import percent, times
@@ -76,7 +75,7 @@ def read_run(directory: Path) -> RunData:
 
 
 def _rows(path: Path) -> list[Row]:
-    return list(read_rows(path)) if path.is_file() else []
+    return list(read_jsonl(path, dict[str, Any])) if path.is_file() else []
 
 
 # ---- A training run as one self-contained HTML page
@@ -127,18 +126,6 @@ def before_after(before: Row, after: Row) -> list[BeforeAfter]:
         words = figure(name, first), figure(name, last), figure(name, change, "+")
         rows.append(BeforeAfter(name, meaning, *words, trend))
     return rows
-
-
-def write_report(run_dir: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into a run directory; its path. A ``live`` page reads itself anew.
-
-    Raises:
-        ConfigError: the directory is no run, or its files are damaged.
-    """
-    data = read_run(Path(run_dir))
-    path = data.directory / "report.html"
-    write_atomic(path, page(data, live))
-    return path
 
 
 def page(data: RunData, live: bool = False) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError, dump_config
 from drkernel.episode.context import make_policy
 from drkernel.episode.meter import JournalEntry, money
@@ -16,39 +15,28 @@ from drkernel.episode.records import Message, Turn, Usage
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.device import gpu_name
 from drkernel.report.render import Beside, Curve, line_plot, nice_range, render, side_by_side
-from drkernel.solve.bench import Bench, read_bench
+from drkernel.solve.bench import Bench
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 from drkernel.view import Figure, VerdictView, duration, percent
 
-
-def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None, live: bool = False) -> Path:
-    """Write ``report.html`` into a search's directory; its path. A ``live`` page reads itself anew.
-
-    ``tried`` is kept in ``verification.json``, so that the page can be made again without it.
-    Raises :class:`~drkernel.config.ConfigError` when the directory is no run.
-    """
-    bench = read_bench(directory)
-    made = {turn.id: turn for turn in bench.played.turns(bench.keys[0])}
-    kept = directory / "verification.json"
-    if tried is not None:
-        rows = [{"turn": one.turn.id, "verdict": one.verdict.model_dump(mode="json")} for one in tried]
-        kept.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    verified = [
-        Verified(made[row["turn"]], Verdict.model_validate(row["verdict"]))
-        for row in (json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else [])
-        if row["turn"] in made
-    ]
-    path = directory / "report.html"
-    write_atomic(path, page(bench, verified, live))
-    return path
+VERIFIED = "verification.json"
 
 
-def page(bench: Bench, tried: Sequence[Verified], live: bool = False) -> str:
+def keep_verified(directory: Path, tried: Sequence[Verified]) -> None:
+    """Write what was verified into a search's directory, for every page of it from now on."""
+    rows = [{"turn": one.turn.id, "verdict": one.verdict.model_dump(mode="json")} for one in tried]
+    (directory / VERIFIED).write_text(json.dumps(rows) + "\n", encoding="utf-8")
+
+
+def page(bench: Bench, live: bool = False) -> str:
     """The page as text."""
-    task, best = bench.tasks[0], winner(tried)
     turns = bench.played.turns(bench.keys[0])
+    made, kept = {turn.id: turn for turn in turns}, bench.directory / VERIFIED
+    rows = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else []
+    tried = [Verified(made[row["turn"]], Verdict.model_validate(row["verdict"])) for row in rows if row["turn"] in made]
+    task, best = bench.tasks[0], winner(tried)
     settings = bench.config.episode.settings
     branched = any(turn.branch for turn in turns)
     return render(

@@ -144,7 +144,7 @@ def _writable(value: Any) -> Any:
 
 def view(service: Service, job: JobView, *, with_verdict: bool = True) -> bytes:
     """Return a job as JSON (:class:`JobView`); the stored verdict is passed through unchanged."""
-    verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
+    verdict = service.store.stored("verdict", job.id) if with_verdict and job.state == "done" else None
     return job.model_dump_json(exclude={"verdict"}).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
 
 

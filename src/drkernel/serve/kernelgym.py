@@ -122,7 +122,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     @app.get("/queue/status", tags=["kernelgym"])
     async def queue_status() -> dict[str, Any]:
         """Return how many tasks wait; there is one queue for all workers."""
-        waiting = service.store.waiting()
+        waiting = service.store.counts()["state"].get("queued", 0)
         return {"pending": waiting, "pending_by_prefix": {"drkernel": waiting}, "worker_queues": {}}
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
@@ -253,15 +253,7 @@ def response(service: Service, job: JobView, task_id: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "task_id": task_id,
         "status": {"queued": "pending", "leased": "processing", "cancelled": "cancelled"}.get(job.state, "completed"),
-        "compiled": None,
-        "correctness": None,
-        "decoy_kernel": None,
-        "reference_runtime": None,
-        "kernel_runtime": None,
-        "speedup": None,
-        "metadata": None,
-        "error_message": None,
-        "error_code": None,
+        **dict.fromkeys((*_OUTCOME, "metadata", "error_message", "error_code")),
         "submitted_at": _iso(job.submitted),
         "completed_at": _iso(job.finished),
         "processing_time": job.finished - job.started if job.finished and job.started else None,
@@ -271,6 +263,7 @@ def response(service: Service, job: JobView, task_id: str) -> dict[str, Any]:
     return answer
 
 
+_OUTCOME = ("compiled", "correctness", "decoy_kernel", "reference_runtime", "kernel_runtime", "speedup")
 _CODES = {
     "compile_error": "COMPILATION_ERROR", "incorrect": "CORRECTNESS_ERROR", "runtime_error": "RUNTIME_ERROR",
     "timeout": "TIMEOUT_ERROR", "out_of_memory": "RESOURCE_ERROR", "hack": "VALIDATION_ERROR",

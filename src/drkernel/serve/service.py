@@ -322,7 +322,7 @@ class Service:
             self.history.add(finished, latency, status)
         for _ in range(self.slots):
             self._task(self._local_worker())
-        waiting = self.store.waiting()
+        waiting = self.store.counts()["state"].get("queued", 0)
         log.info("store %s: %d jobs waiting; %d evaluations at once here", self.store.path, waiting, self.slots)
         self._task(self._keep_leases())
 

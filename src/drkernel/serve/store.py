@@ -438,19 +438,16 @@ class Store:
 
     def verdict(self, job_id: str) -> Verdict | None:
         """Return the verdict of a finished job; None otherwise."""
-        blob = self._blob("verdict", job_id)
+        blob = self.stored("verdict", job_id)
         return Verdict.model_validate_json(blob) if blob is not None else None
-
-    def verdict_json(self, job_id: str) -> bytes | None:
-        """Return the verdict as the stored JSON."""
-        return self._blob("verdict", job_id)
 
     def request(self, job_id: str) -> EvalRequest | None:
         """Return the request of a job; None if there is none."""
-        blob = self._blob("request", job_id)
+        blob = self.stored("request", job_id)
         return EvalRequest.model_validate_json(blob) if blob is not None else None
 
-    def _blob(self, column: Literal["request", "verdict"], job_id: str) -> bytes | None:
+    def stored(self, column: Literal["request", "verdict"], job_id: str) -> bytes | None:
+        """Return a job's request or verdict as the stored JSON; None if there is none."""
         rows = self._look(f"SELECT {column} FROM jobs WHERE id = ?", (job_id,))
         return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
 
@@ -489,11 +486,6 @@ class Store:
         for what, name, n in self._look("SELECT what, name, n FROM tally WHERE what != 'sequence' AND n > 0"):
             found[what][name] = n
         return found
-
-    def waiting(self) -> int:
-        """Return the number of queued jobs."""
-        rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
-        return int(rows[0][0]) if rows else 0
 
     def kinds_waiting(self) -> list[str]:
         """Return the kinds of device that queued jobs need."""

@@ -22,7 +22,7 @@ from pydantic import Field
 from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError, differences, dump_config, load_config, read_yaml
 from drkernel.episode.episode import Episode, play
-from drkernel.episode.meter import Journal, JournalEntry, Key, Meter, Played, read_journal, read_rows
+from drkernel.episode.meter import Journal, JournalEntry, Key, Meter, Played, read_journal, read_jsonl
 from drkernel.episode.metrics import (
     THRESHOLDS,
     TurnOutcome,
@@ -208,7 +208,7 @@ def read_terms(directory: Path) -> tuple[BenchConfig, Resolved]:
 def read_bench(directory: Path) -> Bench:
     """Read a run directory, even while it is being written. Raises :class:`ConfigError`."""
     config, resolved = read_terms(directory)
-    tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
+    tasks = list(read_jsonl(directory / "tasks.jsonl", Task))
     return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"), directory)
 
 

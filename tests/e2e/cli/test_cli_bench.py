@@ -1,25 +1,15 @@
 """The bench, compare, export, solve and report commands, on answers that hold no code and so need no grader."""
 
-import contextlib
 import csv
 import json
-import traceback
 from pathlib import Path
 
 import pytest
 import yaml
 
-from commands import invoke
+from commands import drkernel
 from drkernel.cli import COMMANDS
 from drkernel.tasks.loaders import builtin_task
-
-
-def drkernel(command, *arguments, cwd, code=0):
-    """The command in this process (a new one would load torch each time), in a directory."""
-    with contextlib.chdir(cwd):
-        done = invoke(command, *arguments)
-    assert done.exit_code == code, done.output + "".join(traceback.format_exception(done.exception))
-    return done
 
 
 @pytest.fixture(scope="module")

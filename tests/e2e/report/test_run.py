@@ -9,7 +9,8 @@ import pytest
 
 from browser import rest
 from drkernel.config import ConfigError
-from drkernel.report.run import page, read_run, write_report
+from drkernel.report.bench import write_report
+from drkernel.report.run import page, read_run
 
 VOID = {"meta"}
 

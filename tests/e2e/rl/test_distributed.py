@@ -145,5 +145,3 @@ def test_ranks_share_everything_once_and_move_in_step():
             shares = [World(rank, size).share(list(range(count))) for rank in range(size)]
             assert len({len(share) for share in shares}) == 1
             assert sorted(part for share in shares for part, counts in share if counts) == list(range(count))
-            slices = [World(rank, size).slice(list(range(count))) for rank in range(size)]
-            assert [part for piece in slices for part in piece] == list(range(count))

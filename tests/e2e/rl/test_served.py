@@ -19,17 +19,15 @@ from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.rl.maths.mismatch import mismatch
 from drkernel.rl.model.answerer import (
     PolicyServer,
-    SamplerAnswerer,
     ServedSampler,
     ServerConfig,
     export_untied,
     read_choice,
 )
 from drkernel.rl.model.policy import Policy, PolicyConfig
-from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplerAnswerer, SamplingConfig
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows
 from drkernel.rl.run.rollout import Rollout, plan_jobs
-from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.trainer import Run
 from drkernel.task import Task
 from fakes import FakePool, tiny_recipe

@@ -20,8 +20,7 @@ from drkernel.rl.maths.mismatch import mismatch
 from drkernel.rl.model.answerer import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.sampler import Conversation
-from drkernel.rl.run.learner import Learner, LearnerConfig
-from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows
 from tiny import prompt, tiny_tokenizer
 
 PYTHON = os.environ.get("DRKERNEL_VLLM_PYTHON")

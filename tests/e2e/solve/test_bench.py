@@ -6,25 +6,18 @@ import json
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices, ReplyCache, read_journal, read_rows
+from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices, ReplyCache, read_journal, read_jsonl
 from drkernel.episode.records import ModelError
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
-from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
+from solve_fakes import FunctionModel, TextPool, answer, bench, bench_config, open_run
 
 PROMPTS = Prompts.load("full")
 
 
-def bench(directory, function, pool=None, tasks=3, cache=None, **terms):
-    """Run a bench with a function for a model; its summary and the model."""
-    model = FunctionModel(function)
-    with open_run(directory, bench_config(**terms), tasks) as run:
-        return asyncio.run(run.run(Meter(model, cache=cache), pool or TextPool())), model
-
-
 def test_a_run_is_written_and_read_back(tmp_path):
     speeds = {"t/0": 1.5, "t/1": "WRONG", "t/2": "HACK"}
-    summary, model = bench(tmp_path, lambda call: answer(speeds[call.task_id]), turns=2, samples=2)
+    summary, model = bench(tmp_path, lambda call: answer(speeds[call.task_id]), tasks=3, turns=2, samples=2)
     assert len(model.calls) == 12 and summary["trajectories"] == 6 and summary["incomplete"] == 0
     assert summary["last"]["fast_1.2"]["value"] == pytest.approx(1 / 3)
     assert summary["hacks"]["by_finding"] == {"no_custom_kernel": 2}
@@ -50,28 +43,26 @@ def test_trajectories_that_the_endpoint_failed_are_told_and_tried_again(tmp_path
             raise ModelError("HTTP 500: down")
         return answer(1.5)
 
-    summary, _ = bench(tmp_path, failing, turns=2)
+    summary, _ = bench(tmp_path, failing, tasks=3, turns=2)
     assert summary["incomplete"] == 1 and summary["trajectories"] == 2
     assert summary["incomplete_because"] == {"model_error: HTTP 500: down": 1}
-    summary, model = bench(tmp_path, lambda call: answer(1.5), turns=2)
+    summary, model = bench(tmp_path, lambda call: answer(1.5), tasks=3, turns=2)
     assert [(call.task_id, call.turn) for call in model.calls] == [("t/1", 2)]
     assert summary["incomplete"] == 0 and summary["trajectories"] == 3
 
 
 def test_turns_that_the_grader_failed_are_graded_again_without_asking_the_model(tmp_path):
     cache = ReplyCache(tmp_path / "c.sqlite")
-    summary, _ = bench(tmp_path / "r", lambda call: answer("INFRA"), tasks=1, turns=2, cache=cache)
+    summary, _ = bench(tmp_path / "r", lambda call: answer("INFRA"), turns=2, cache=cache)
     assert summary["incomplete_because"] == {"infra_error": 1}
-    summary, model = bench(tmp_path / "r", lambda call: answer(1.1), TextPool(infra=0), 1, turns=2, cache=cache)
+    summary, model = bench(tmp_path / "r", lambda call: answer(1.1), TextPool(infra=0), turns=2, cache=cache)
     assert [call.turn for call in model.calls] == [2]
     assert summary["status_all"] == {"correct": 2} and summary["incomplete"] == 0
 
 
 def test_names_prices_and_samples_may_change_when_a_run_goes_on(tmp_path):
     def run(samples, **terms):
-        model = FunctionModel(lambda call: answer(1.5))
-        with open_run(tmp_path, bench_config(samples=samples, **terms), 2) as bench:
-            return asyncio.run(bench.run(Meter(model), TextPool())), model
+        return bench(tmp_path, lambda call: answer(1.5), tasks=2, samples=samples, **terms)
 
     run(1)
     PROMPTS.save(tmp_path / "elsewhere")
@@ -111,9 +102,9 @@ def test_an_interrupted_run_says_so_and_goes_on(tmp_path):
 def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):
     def run(tokens, turns):
         model = FunctionModel(lambda call: answer(1.5))
-        with open_run(tmp_path, bench_config(kind="solve", turns=turns)) as bench:
+        with open_run(tmp_path, bench_config(kind="solve", turns=turns)) as opened:
             meter = Meter(model, budget=Budget(tokens=tokens))
-            return asyncio.run(bench.run(meter, TextPool())), model, meter
+            return asyncio.run(opened.run(meter, TextPool())), model, meter
 
     summary, first, meter = run(10**9, 2)
     spent = meter.spending.usage.total
@@ -146,15 +137,15 @@ def test_two_processes_may_not_write_one_run(tmp_path):
 
 def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path = tmp_path / "j.jsonl"
-    path.write_text('{"a": 1}\n{"b": ')
-    assert list(read_rows(path)) == [{"a": 1}]
+    path.write_text('{"a": "\u2028"}\n{"b": ')
+    assert list(read_jsonl(path, dict)) == [{"a": "\u2028"}]
     journal = Journal(path)
     journal.append(JournalEntry(task_id="t", end="turns"))
     journal.close()
-    rows = list(read_rows(path))
-    assert rows[0] == {"a": 1} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
+    rows = list(read_jsonl(path, dict))
+    assert rows[0] == {"a": "\u2028"} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
     with pytest.raises(ConfigError, match="line 1"):
         read_journal(path)
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(ConfigError, match="line 2"):
-        list(read_rows(path))
+        list(read_jsonl(path, dict))

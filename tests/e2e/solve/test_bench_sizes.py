@@ -1,11 +1,10 @@
 """A task as it was published: checked at sizes that fit, timed at its own, and both told wherever the answer shows."""
 
-import contextlib
 import json
 
 import pytest
 
-from commands import invoke
+from commands import drkernel
 from corpus_sources import module
 
 TASK = module("torch.relu(x) * 0.5", {"x": "torch.randn(ROWS, COLS)"}, constants=["ROWS, COLS = 16384, 8192"])
@@ -30,13 +29,6 @@ class ModelNew(torch.nn.Module):
 OWN, THIN = "x float32[16384, 8192]", "x float32[16, 8192]"
 
 
-def drkernel(command, *arguments, cwd):
-    with contextlib.chdir(cwd):
-        done = invoke(command, *arguments, columns=160)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A bench of half a gigabyte a call, whose answer is right and fast; what it printed."""
@@ -46,7 +38,7 @@ def run(tmp_path_factory):
     (home / "replies" / "turn1.md").write_text(ANSWER)
     terms = ["checked_bytes=2097152", "checks=2", "--turns=1", "--out=r", "bench.yaml"]
     (home / "bench.yaml").write_text("model: script:replies\ntasks: wide.py\n")
-    return home, drkernel("bench", *terms, cwd=home)
+    return home, drkernel("bench", *terms, cwd=home, columns=160).stdout
 
 
 def test_the_table_says_what_was_timed_and_what_was_checked(run):
@@ -79,5 +71,5 @@ def test_exports_have_a_column_for_each(run):
 
 
 def test_a_comparison_says_at_which_sizes_each_run_was_timed(run):
-    printed = drkernel("compare", "r", "r", cwd=run[0])
+    printed = drkernel("compare", "r", "r", cwd=run[0], columns=160).stdout
     assert printed.count("1 of 1 times are of the tasks' own sizes") == 2

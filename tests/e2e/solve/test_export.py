@@ -1,23 +1,14 @@
 """Conversations as data: what passes, what never does, and that rows say what the model saw."""
 
-import asyncio
 import json
 
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.meter import Meter
 from drkernel.episode.records import Message
 from drkernel.rl.run.sft import load_conversations
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form
-from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
-
-
-def run(directory, function, tasks=1, **terms):
-    model = FunctionModel(function)
-    with open_run(directory, bench_config(**terms), tasks) as bench:
-        asyncio.run(bench.run(Meter(model), TextPool()))
-    return model
+from solve_fakes import answer, bench
 
 
 def rows_of(directory, path, **terms):
@@ -27,7 +18,7 @@ def rows_of(directory, path, **terms):
 
 def test_a_row_is_the_conversation_as_the_model_saw_it_and_its_best_answer(tmp_path):
     speeds = (1.1, "WRONG", 1.9, 1.4)
-    model = run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=4)
+    _, model = bench(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=4)
     rows, summary = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     (row,) = rows
     assert row.messages[:-1] == model.calls[2].messages and "SPEED = 1.9" in row.messages[-1].content
@@ -40,14 +31,14 @@ def test_a_row_is_the_conversation_as_the_model_saw_it_and_its_best_answer(tmp_p
 def test_with_context_management_the_conversation_is_cut_as_it_was(tmp_path):
     speeds = (1.5, 1.2, "WRONG", 1.8)
     context = {"name": "best", "keep": 1, "every": 3}
-    model = run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=4, context=context)
+    _, model = bench(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=4, context=context)
     (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert row.messages[:-1] == model.calls[3].messages and [turn.turn for turn in row.turns] == [1, 4]
 
 
 @pytest.mark.parametrize("speeds", [("HACK", 1.5), (1.5, "HACK")])
 def test_a_trajectory_with_a_hack_never_passes_unless_asked(tmp_path, speeds):
-    run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=2)
+    bench(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=2)
     rows, summary = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert rows == [] and summary.left_out == {"trajectory with a hack": 1}
     assert rows_of(tmp_path / "r", tmp_path / "d.jsonl", end="every", status=())[0] == []
@@ -60,7 +51,7 @@ def test_a_trajectory_with_a_hack_never_passes_unless_asked(tmp_path, speeds):
 
 def test_a_hack_among_the_answers_that_did_not_go_on_is_no_part_of_the_trajectory(tmp_path):
     speeds = {(1, 0): "HACK", (1, 1): 1.2, (2, 0): 1.5, (2, 1): "HACK"}
-    run(tmp_path / "r", lambda call: answer(speeds[call.turn, call.sample]), turns=2, breadth=2)
+    bench(tmp_path / "r", lambda call: answer(speeds[call.turn, call.sample]), turns=2, breadth=2)
     (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert [turn.status for turn in row.turns] == ["correct", "correct"]
 
@@ -75,7 +66,7 @@ def test_a_hack_among_the_answers_that_did_not_go_on_is_no_part_of_the_trajector
 ])  # fmt: skip
 def test_filters(tmp_path, terms, tasks, reason):
     speeds = {"t/0": 1.2, "t/1": 1.7, "t/2": "WRONG"}
-    run(tmp_path / "r", lambda call: answer(speeds[call.task_id]), tasks=3, turns=1)
+    bench(tmp_path / "r", lambda call: answer(speeds[call.task_id]), tasks=3, turns=1)
     rows, summary = rows_of(tmp_path / "r", tmp_path / "d.jsonl", **terms)
     assert {row.task_id for row in rows} == tasks
     assert reason in summary.left_out if reason else summary.left_out == {}
@@ -85,7 +76,7 @@ def test_the_same_solution_is_kept_once_whatever_its_comments(tmp_path):
     def function(call):
         return f"```python\n# take {call.sample}\nclass ModelNew: SPEED = 1.5 \n```"
 
-    run(tmp_path / "r", function, samples=3, tasks=2, turns=1)
+    bench(tmp_path / "r", function, samples=3, tasks=2, turns=1)
     rows, summary = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert len(rows) == 2 and summary.left_out == {"duplicate": 4}
     assert normal_form("x = 1  # a\n\n") == normal_form("x=1") != normal_form("x=2") and normal_form("x = = 1")
@@ -93,14 +84,14 @@ def test_the_same_solution_is_kept_once_whatever_its_comments(tmp_path):
 
 def test_every_answer_and_the_last(tmp_path):
     speeds = (1.1, 1.9, 1.4)
-    run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=3)
+    bench(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=3)
     rows, _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl", end="every")
     assert [row.turns[-1].speedup for row in rows] == [1.1, 1.9, 1.4]
     assert rows_of(tmp_path / "r", tmp_path / "d.jsonl", end="last")[0][0].turns[-1].speedup == 1.4
 
 
 def test_reasoning_of_the_last_answer_is_kept_or_taken_off(tmp_path):
-    run(tmp_path / "r", lambda call: f"<think>why {call.turn}</think>\n" + answer(call.turn), turns=2)
+    bench(tmp_path / "r", lambda call: f"<think>why {call.turn}</think>\n" + answer(call.turn), turns=2)
     (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert "why 2" in row.messages[-1].content and "why 1" not in row.messages[1].content
     (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl", keep_reasoning=False)
@@ -109,7 +100,7 @@ def test_reasoning_of_the_last_answer_is_kept_or_taken_off(tmp_path):
 
 def test_parquet_holds_the_same_rows(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    run(tmp_path / "r", lambda call: answer(1.5), tasks=2, turns=2)
+    bench(tmp_path / "r", lambda call: answer(1.5), tasks=2, turns=2)
     rows, _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     export([tmp_path / "r"], tmp_path / "d.parquet")
     table = parquet.read_table(tmp_path / "d.parquet").to_pylist()
@@ -117,7 +108,7 @@ def test_parquet_holds_the_same_rows(tmp_path):
 
 
 def test_tokens_are_counted_by_what_is_given(tmp_path):
-    run(tmp_path / "r", lambda call: answer(1.5), turns=1)
+    bench(tmp_path / "r", lambda call: answer(1.5), turns=1)
 
     def count(messages: list[Message]) -> int:
         return 7 * len(messages)

@@ -23,12 +23,14 @@ def call(content="hello", **values):
     return ModelCall(messages=(Message(role="user", content=content),), **values)
 
 
-def ask(endpoint, *calls, timeout=2.0, limits=FAST, cache=None, prices=None, budget=Budget(), model=None):
+def ask(endpoint, *calls, timeout=2.0, limits=FAST, cache=None, prices=None, budget=Budget(), model=None, all=False):
+    """The answers and the meter; with ``all``, exceptions among the answers."""
+
     async def go():
         client = model or OpenAIModel("m", base_url=endpoint.url, timeout=timeout)
         meter = Meter(client, limits=limits, cache=cache, prices=prices, budget=budget)
         try:
-            return await asyncio.gather(*(meter.complete(one) for one in calls)), meter
+            return await asyncio.gather(*map(meter.complete, calls), return_exceptions=all), meter
         finally:
             await client.close()
 
@@ -135,17 +137,7 @@ def test_an_endpoint_that_never_answered_is_given_up_and_one_that_did_is_not():
 
 def gathered(endpoint, count, limits):
     """Answers or exceptions of so many calls."""
-
-    async def go():
-        client = OpenAIModel("m", base_url=endpoint.url, timeout=2.0)
-        meter = Meter(client, limits=limits)
-        try:
-            calls = (meter.complete(call(f"q{index}")) for index in range(count))
-            return await asyncio.gather(*calls, return_exceptions=True)
-        finally:
-            await client.close()
-
-    return asyncio.run(go())
+    return ask(endpoint, *(call(f"q{index}") for index in range(count)), limits=limits, all=True)[0]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

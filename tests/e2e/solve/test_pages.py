@@ -9,8 +9,8 @@ from browser import rest
 from drkernel.cli.bench import LiveBench
 from drkernel.cli.solve import what_happened
 from drkernel.episode.meter import Meter, Prices
-from drkernel.report.bench import write_bench_report
-from drkernel.report.solve import write_solve_report
+from drkernel.report.bench import write_report
+from drkernel.report.solve import keep_verified
 from drkernel.solve.bench import read_bench
 from drkernel.solve.verify import verify
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
@@ -39,7 +39,7 @@ def test_nothing_that_a_model_writes_becomes_part_of_the_page(tmp_path, kind):
         return [EVIL, answer(f"BROKEN # {EVIL}"), answer(f"WRONG # {EVIL}"), answer(1.5, EVIL)][call.turn - 1]
 
     play(tmp_path, function, kind, turns=4)
-    page = rest((write_bench_report if kind == "bench" else write_solve_report)(tmp_path).read_text())
+    page = rest(write_report(tmp_path).read_text())
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     assert "http" not in page  # self-contained
 
@@ -54,13 +54,13 @@ def test_the_page_of_a_run_that_goes_on_reads_itself_anew(tmp_path):
     model = FunctionModel(lambda call: answer(1.5))
     with open_run(tmp_path, bench_config(model.name), 1) as run, LiveBench(run, Meter(model), quiet=True):
         assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text()
-    assert "refresh" not in write_bench_report(tmp_path).read_text()
+    assert "refresh" not in write_report(tmp_path).read_text()
 
 
 def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
     speeds = {"t/0": 1.5, "t/1": "WRONG", "t/2": "HACK", "t/3": "BROKEN"}
     play(tmp_path, lambda call: answer(speeds[call.task_id]), tasks=4, turns=2)
-    text = text_of(write_bench_report(tmp_path))
+    text = text_of(write_report(tmp_path))
     assert "4 tasks, 1 sample each, 2 turns" in text and "Every time on this page is modelled" in text
     for words in ("correct 1 2 right on every call", "hack 1 2 looked right but did not do the work",
                   "incorrect 1 2 ran, but an output was wrong", "runtime error 1 2 raised an exception"):  # fmt: skip
@@ -79,24 +79,25 @@ def test_a_search_page_says_how_it_went_and_why_it_ended(tmp_path):
         context={"name": "best", "keep": 2, "every": 5},
     )
     tried = asyncio.run(verify(run.tasks[0], run.played.turns(("t/0", 0)), run.config.episode.settings, TextPool()))
-    text = text_of(write_solve_report(tmp_path, tried))
+    keep_verified(tmp_path, tried)
+    text = text_of(write_report(tmp_path))
     assert "made 3 attempts" in text and "2.50x speedup: [2.50, 2.50] 95%: modelled on sim:h200" in text
     assert (
         "the conversation held the best 2, cut every 5 turns. It stopped because the target speedup was reached."
         in text
     )
-    assert text == text_of(write_solve_report(tmp_path))  # made again from what is kept
+    assert text == text_of(write_report(tmp_path))  # made again from what is kept
 
 
 def test_a_search_without_a_correct_attempt_says_so(tmp_path):
     play(tmp_path, lambda call: answer("WRONG"), "solve", turns=2)
-    text = text_of(write_solve_report(tmp_path))
+    text = text_of(write_report(tmp_path))
     assert "No attempt was correct." in text and "It made all the turns it was given." in text
 
 
 def test_every_cell_opens_its_answer_with_what_was_wrong(tmp_path):
     play(tmp_path, lambda call: answer(("WRONG", 0.004)[call.turn - 1], "Try:"), turns=2)
-    page = write_bench_report(tmp_path).read_text()
+    page = write_report(tmp_path).read_text()
     links = re.findall(r'href="#([^"]+)"', page)
     assert len(links) == 2 and all(page.count(f'id="{link}"') == 1 for link in links)
     wrong = page.partition(f'id="{links[0]}"')[2].partition("</details>")[0]

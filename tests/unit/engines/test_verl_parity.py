@@ -28,12 +28,13 @@ from drkernel.engines.verl import trainer as trainer_module
 from drkernel.engines.verl.start import prepare
 from drkernel.engines.verl.translate import translate
 from drkernel.engines.verl.turns import pack, unpack
+from drkernel.rl.run.learner import TurnRows
 from drkernel.rl.run.recipe import Recipe
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import TurnRows
 from drkernel.tasks.loaders import load_tasks
 from drkernel.verdict import Speedup, Verdict
-from recorded import columns, learner, own_loss, tiny_policy, trajectories
+from recorded import columns, learner, own_loss, trajectories
+from tiny import tiny_policy
 
 pytestmark = pytest.mark.verl
 torch.set_num_threads(1)

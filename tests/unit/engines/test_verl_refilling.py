@@ -21,9 +21,8 @@ from drkernel.config import load_config
 from drkernel.engines.verl import trainer as trainer_module
 from drkernel.engines.verl.translate import translate
 from drkernel.engines.verl.turns import pack, teach, unpack
-from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.learner import LearnerConfig, TurnFacts, TurnRows
 from drkernel.rl.run.recipe import Recipe
-from drkernel.rl.run.rows import TurnFacts, TurnRows
 
 pytestmark = pytest.mark.verl
 SAMPLES, TASKS = 4, 6

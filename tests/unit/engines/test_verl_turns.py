@@ -5,8 +5,9 @@ import torch
 
 from drkernel.engines.verl.turns import pack, teach, token_rewards, unpack
 from drkernel.rl.maths.losses import clipped
-from drkernel.rl.run.rows import Rows, TurnFacts, TurnRows
-from recorded import columns, learner, own_loss, tiny_policy, trajectories
+from drkernel.rl.run.learner import Rows, TurnFacts, TurnRows
+from recorded import columns, learner, own_loss, trajectories
+from tiny import tiny_policy
 
 torch.set_num_threads(1)
 ADVANTAGES = (

@@ -7,7 +7,7 @@ import torch
 from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.sitting import Checkpoints, RunFiles, finite
+from drkernel.rl.run.sitting import Checkpoints, RunFiles
 from tiny import tiny_policy
 
 
@@ -106,17 +106,13 @@ def test_files_are_cut_back_to_the_checkpoint(tmp_path):
     files.append("metrics.jsonl", {"step": 2})
     files.close()
     files = RunFiles(tmp_path, sizes)
-    files.append("metrics.jsonl", {"step": 3, "bad": float("nan")})
+    files.append("metrics.jsonl", {"step": 3, "a": [1.0, float("inf")], "b": (float("nan"), "x")})
     files.close()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [{"step": 1}, {"step": 3, "bad": None}]
+    assert rows == [{"step": 1}, {"step": 3, "a": [1.0, None], "b": [None, "x"]}]
     os.truncate(tmp_path / "metrics.jsonl", 3)
     with pytest.raises(ConfigError, match="shorter"):
         RunFiles(tmp_path, sizes)
-
-
-def test_numbers_that_json_cannot_hold_become_null():
-    assert finite({"a": [1.0, float("inf")], "b": (float("nan"), "x")}) == {"a": [1.0, None], "b": [None, "x"]}
 
 
 def test_atomic_text_replaces_whole(tmp_path):

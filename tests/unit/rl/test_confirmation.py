@@ -11,7 +11,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.rl.run.recipe import Recipe, check_recipe
 from drkernel.task import Task
 from estimator_table import KeptPool
-from verdicts import verdict_of
+from verdicts import Judge, verdict_of
 
 QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart.yaml"
 BASES = [Path("seed0"), Path("seed1")]
@@ -45,12 +45,8 @@ def test_a_row_is_the_mean_of_an_arm_and_its_paired_difference():
 
 
 def test_an_answer_is_graded_once_and_a_failure_of_the_grader_again(tmp_path):
-    class Grader:
+    class Grader(Judge):
         asked = 0
-
-        def health(self): ...
-
-        async def close(self): ...
 
         async def evaluate(self, request):
             self.asked += 1

@@ -1,21 +1,20 @@
 """The learner without a trainer: what rejection, mismatch and missing grades do to advantages, masks and gradients."""
 
 import copy
-import dataclasses
 import itertools
 import math
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 import torch
 
 from drkernel.config import ConfigError
-from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
+from drkernel.episode.records import Trajectory
 from drkernel.gym.reward import reward
-from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
-from drkernel.rl.run.rows import Rows, TurnFacts
+from drkernel.rl.run.learner import LearnerConfig, Rows, TurnFacts, check_methods
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
+from recorded import learner as make_learner
+from recorded import turn_of, with_sampled
 from tiny import tiny_policy
 
 torch.set_num_threads(1)
@@ -26,23 +25,11 @@ def policy():
     return tiny_policy()
 
 
-def make_turn(number, reward, *, correct=False, coverage=None, seed=0, launch_coverage=None, speedup=None):
-    """A turn of three context and four sampled tokens; log-probabilities are filled in by :func:`sampled`.
-
-    Its verdict is not validated: the learner must stand what no judge says."""
+def make_turn(number, reward, *, seed, **terms):
+    """A turn of three context and four sampled tokens; log-probabilities are filled in by :func:`sampled`."""
     g = torch.Generator().manual_seed(100 * seed + number - 1)
     ids = torch.randint(5, 60, (7,), generator=g).tolist()
-    verdict = SimpleNamespace(
-        status="correct" if correct else "incorrect",
-        is_correct=correct,
-        speedup=None if speedup is None else SimpleNamespace(value=speedup),
-        coverage=coverage,
-        profile=None if launch_coverage is None else SimpleNamespace(launch_coverage=launch_coverage),
-    )
-    drawn = Sampled(tuple(ids[:3]), tuple(ids[3:]), (0.0,) * 4, "end")
-    reply = Reply(text="", sampled=drawn)
-    name = ".".join("0" * number)
-    return Turn.model_construct(id=name, reply=reply, verdict=verdict, reward=reward)
+    return turn_of(number, ids[:3], ids[3:], reward, **terms)
 
 
 def trajectory(policy, sample, turns, group=0):
@@ -54,12 +41,6 @@ def trajectory(policy, sample, turns, group=0):
         ids = turn.sampled.context_ids + turn.sampled.token_ids
         made.append(turn)
     return Trajectory.model_construct(task_id="task", group=group, sample=sample, turns=tuple(made))
-
-
-def with_sampled(turn, **changes):
-    return turn.model_copy(
-        update={"reply": turn.reply.model_copy(update={"sampled": dataclasses.replace(turn.sampled, **changes)})}
-    )
 
 
 def with_turns(trajectory, *turns):
@@ -78,11 +59,6 @@ def sampled(policy, trajectories):
             row += 1
         filled.append(with_turns(t, *turns))
     return filled
-
-
-def make_learner(policy, **config):
-    optimizer = torch.optim.SGD([p for p in policy.model.parameters() if p.requires_grad], lr=0.0)
-    return Learner(policy, optimizer, LearnerConfig(**config))
 
 
 def worked_example(policy):
@@ -217,6 +193,10 @@ def test_no_verdict_stops_training(policy, advantage, coverage):
             terms = {"coverage": share, "launch_coverage": share, "speedup": speedup}
             turns.append({"reward": earned, "correct": correct, **terms})
         trajectories.append(trajectory(policy, number, turns, group=number % 7))
+    assert_learns(policy, trajectories, advantage, coverage)
+
+
+def assert_learns(policy, trajectories, advantage, coverage):
     options = {"coverage": coverage, "speedup_keeps": 1.5, "level": "geometric" if coverage == "time" else "turn"}
     learner = make_learner(policy, advantage=advantage, rejection={"name": "prs", "options": options})
     metrics = learner.learn(sampled(policy, trajectories), step=0, seed=3)
@@ -252,11 +232,7 @@ def test_no_verdict_of_the_judge_stops_training(policy, advantage, coverage):
         one = trajectory(policy, number, terms, group=number % 7)
         pairs = zip(one.turns, verdicts[number : number + 3], strict=True)
         trajectories.append(with_turns(one, *[turn.model_copy(update={"verdict": v}) for turn, v in pairs]))
-    options = {"coverage": coverage, "speedup_keeps": 1.5, "level": "geometric" if coverage == "time" else "turn"}
-    learner = make_learner(policy, advantage=advantage, rejection={"name": "prs", "options": options})
-    metrics = learner.learn(sampled(policy, trajectories), step=0, seed=3)
-    assert metrics["skipped"] == 0 and metrics["trained_tokens"] > 0
-    assert all(math.isfinite(value) for value in metrics.values()), metrics
+    assert_learns(policy, trajectories, advantage, coverage)
     masked = [turn for t in trajectories for turn in t.turns if not turn.valid]
     assert {turn.status for turn in masked} == {"infra_error", "invalid_request"}
 
@@ -264,8 +240,7 @@ def test_no_verdict_of_the_judge_stops_training(policy, advantage, coverage):
 def trained(policy, calls=1, **config):
     """The weights after ``calls`` calls of the learner with one batch, and the metrics of the last."""
     mine = copy.deepcopy(policy)
-    optimizer = torch.optim.SGD([p for p in mine.model.parameters() if p.requires_grad], lr=0.0)
-    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch=[], updates=2, **config))
+    learner = make_learner(mine, lr=0.05, mismatch=[], updates=2, **config)
     metrics = [learner.learn(worked_example(policy), 0, seed=1) for _ in range(calls)]
     return torch.cat([p.detach().reshape(-1) for p in mine.model.parameters()]), metrics[-1]
 

@@ -11,7 +11,7 @@ from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import losses, otb
 from drkernel.rl.maths.mismatch import MismatchSettings
-from drkernel.rl.maths.schedules import Constant
+from drkernel.rl.run.optimizers import Constant
 from drkernel.rl.run.registry import TurnBatch, advantage, loss, mismatch, rejection, schedule
 from recorded import check_advantage, random_turns
 

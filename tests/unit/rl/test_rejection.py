@@ -22,9 +22,7 @@ def test_the_probability_is_the_clipped_ramp():
 def test_only_correct_turns_are_ever_rejected_and_invalid_ones_never_kept():
     coverage = torch.tensor([0.0, 0.0, 1.0, math.nan, 0.0])
     got = prs(coverage, torch.tensor([1, 0, 1, 0, 1]), torch.tensor([1, 1, 1, 1, 0]), seed=0)
-    assert got.keep_B.tolist() == [False, True, True, True, False]
-    assert got.probability_B.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
-    assert got.metrics == {"candidates": 2.0, "rejected_fraction": 0.5, "expected_rejected_fraction": 0.5}
+    assert got.tolist() == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -32,7 +30,7 @@ def test_the_share_kept_is_the_probability_and_the_seed_decides(keyed):
     n = 40_000
     coverage, ones = torch.full((n,), 0.325, dtype=torch.float64), torch.ones(n)
     key = torch.arange(n) * 7 - 1000 if keyed else None
-    first, again, other = (prs(coverage, ones, ones, seed=s, key_B=key).keep_B for s in (3, 3, 4))
+    first, again, other = (prs(coverage, ones, ones, seed=s, key_B=key) for s in (3, 3, 4))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert float(first.float().mean()) == pytest.approx(0.25, abs=4 * math.sqrt(0.1875 / n))
     both = float((first & other).float().mean())
@@ -51,16 +49,16 @@ def test_with_keys_neither_order_nor_batching_matters(seed, draw_seed):
         torch.rand(30, generator=g) < 0.9,
     )
     key = torch.randperm(10_000, generator=g)[:30]
-    whole = prs(coverage, correct, valid, seed=draw_seed, key_B=key).keep_B
+    whole = prs(coverage, correct, valid, seed=draw_seed, key_B=key)
     order = torch.randperm(30, generator=g)
-    parts = [prs(coverage[i], correct[i], valid[i], seed=draw_seed, key_B=key[i]).keep_B for i in order.split(7)]
+    parts = [prs(coverage[i], correct[i], valid[i], seed=draw_seed, key_B=key[i]) for i in order.split(7)]
     assert torch.equal(torch.cat(parts), whole[order])
 
 
 def test_a_fast_turn_stays_whatever_its_coverage_when_asked():
     coverage, speedup, ones = torch.zeros(2), torch.tensor([1.4, 1.6]), torch.ones(2)
     got = prs(coverage, ones, ones, seed=0, speedup_B=speedup, speedup_keeps=1.5)
-    assert got.keep_B.tolist() == [False, True]
+    assert got.tolist() == [False, True]
 
 
 def test_errors_name_the_cause():

@@ -1,5 +1,7 @@
 """Published data by its columns: files of that shape, written here, become conversations and tasks."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
@@ -33,6 +35,9 @@ def written(path, rows):
 def test_every_published_layout_is_the_same_conversation(tmp_path, row):
     path = written(tmp_path / "coldstart.parquet", [row, row])
     assert load_conversations(path) == [[ASK, SAID, TOLD, SAID]] * 2
+    lines = tmp_path / "coldstart.jsonl"
+    lines.write_text(f"{json.dumps(row)}\n\n{json.dumps(row)}")
+    assert load_conversations(lines) == load_conversations(path)
 
 
 def test_what_is_no_conversation_is_named(tmp_path):

@@ -10,11 +10,10 @@ from drkernel.episode.records import Reply, Turn
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.rl.data.problem import generate_tasks
-from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
-from drkernel.rl.model.sampler import Sampler, SamplingConfig
+from drkernel.rl.model.sampler import Sampler, SamplerAnswerer, SamplingConfig
+from drkernel.rl.run.learner import Rows
 from drkernel.rl.run.rollout import Rollout, plan_jobs
-from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.sitting import RunState
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, make_verdict, tiny_recipe

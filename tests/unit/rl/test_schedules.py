@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkernel.rl.maths.schedules import Constant, Cosine, warmup_factor
+from drkernel.rl.run.optimizers import Constant, Cosine, warmup_factor
 
 
 def test_warm_up_rises_in_equal_steps_and_then_stays():

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from drkernel.config import ConfigError
-from drkernel.report.run import write_report
+from drkernel.report.bench import write_report
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sitting import RunClock, RunState, Stopped
 from drkernel.rl.run.trainer import CopyingStage, Run, SftStage

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from drkernel.episode.episode import Episode
-from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
-from drkernel.rl.model.sampler import Sampler
+from drkernel.rl.model.sampler import Sampler, SamplerAnswerer
 from drkernel.rl.run.learner import Learner
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.reinforce import step_tasks

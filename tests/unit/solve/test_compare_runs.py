@@ -1,23 +1,20 @@
 """Paired comparison: against enumeration, on pairs that differ by chance alone, and what it refuses."""
 
-import asyncio
 import itertools
 
 import numpy as np
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.meter import Meter
 from drkernel.gym.request import EvalSettings
 from drkernel.solve.bench import compare, sign_flip_test
-from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
+from solve_fakes import answer, bench
 
 
 def run(directory, speeds, turns=1, **settings):
     """A bench whose answer to task i says ``speeds[i]`` at the last turn, and is wrong before."""
-    model = FunctionModel(lambda call: answer(speeds[int(call.task_id[2:])] if call.turn == turns else "WRONG"))
-    with open_run(directory, bench_config(turns=turns, settings=EvalSettings(**settings)), len(speeds)) as bench:
-        asyncio.run(bench.run(Meter(model), TextPool()))
+    terms = {"tasks": len(speeds), "turns": turns, "settings": EvalSettings(**settings)}
+    bench(directory, lambda call: answer(speeds[int(call.task_id[2:])] if call.turn == turns else "WRONG"), **terms)
     return directory
 
 

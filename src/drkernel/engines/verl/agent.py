@@ -17,11 +17,10 @@ from drkernel.adapters import episode_config, figures_of, shared_pool
 from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory
-from drkernel.rl.model.answerer import SamplerAnswerer
-from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.model.sampler import SamplerAnswerer, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
+from drkernel.rl.run.learner import TurnFacts, facts_of, gradable, sampled_of
 from drkernel.rl.run.rollout import Rollout, RolloutJob
-from drkernel.rl.run.rows import TurnFacts, facts_of, gradable, sampled_of
 from drkernel.task import Task
 
 

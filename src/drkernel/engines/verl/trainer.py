@@ -34,8 +34,7 @@ from verl.workers.utils.padding import no_padding_2_padding, response_from_neste
 
 from drkernel.engines.verl.turns import teach, unpack
 from drkernel.rl.maths.losses import KL, kl_penalty
-from drkernel.rl.run.learner import LearnerConfig, uninformative
-from drkernel.rl.run.rows import TurnFacts, TurnRows
+from drkernel.rl.run.learner import LearnerConfig, TurnFacts, TurnRows, uninformative
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
 

@@ -1,6 +1,6 @@
 """The data that travel through verl's queue with a trajectory, and the columns that verl trains on.
 
-Nothing here needs verl or Ray. Shapes as in :class:`drkernel.rl.run.rows.TurnRows`.
+Nothing here needs verl or Ray. Shapes as in :class:`drkernel.rl.run.learner.TurnRows`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 
 from drkernel.rl.maths.losses import denominator
-from drkernel.rl.model.answerer import RequestSampler
-from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.model.sampler import RequestSampler, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
-from drkernel.rl.run.rows import TurnFacts, TurnRows
+from drkernel.rl.run.learner import Credit, LearnerConfig, TurnFacts, TurnRows, give_credit
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
 """(ids, room for tokens) -> sampled ids and their log-probabilities."""

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError
 from drkernel.episode.episode import Episode, EpisodeConfig, play
-from drkernel.episode.meter import Journal, JournalEntry, read_journal
+from drkernel.episode.meter import Journal, JournalEntry, read_journal, read_jsonl
 from drkernel.episode.records import (
     COMPLETE,
     Answerer,
@@ -142,11 +142,11 @@ async def write_coldstart(
             if stopping():
                 return
             try:
-                file.keep(index, await _trajectory(config, pool, index, problems[index], answerer, file))
+                file.rows[index] = await _trajectory(config, pool, index, problems[index], answerer, file)
             except Dropped as error:
-                file.drop(error)
+                file.dropped[error.reason] += 1
         if progress is not None:
-            progress(file.settled, config.tasks, dict(file.outcomes))
+            progress(file.settled, config.tasks, {"kept": len(file.rows), "dropped": file.dropped.total()})
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -155,7 +155,7 @@ async def write_coldstart(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     finally:
-        file.close()
+        file.journal.close()
     if file.settled < config.tasks:
         raise Interrupted(f"{file.settled} of {config.tasks} trajectories are in {file.journal.path}")
     return file.finish()
@@ -277,7 +277,6 @@ class _File:
     def __init__(self, config: ColdstartConfig, out: Path):
         self.config, self.out = config, out
         self.rows: dict[int, ColdstartRow] = {}
-        self.outcomes: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -298,7 +297,6 @@ class _File:
         index = int(row.provenance["index"])
         if index < self.config.tasks:
             self.rows[index] = row
-            self.outcomes["kept"] += 1
 
     @property
     def settled(self) -> int:
@@ -316,20 +314,6 @@ class _File:
     def record(self, index: int, turn: Turn) -> None:
         """Append a graded turn to the journal."""
         self.journal.append(JournalEntry(task_id=self.name(index), turn=turn))
-
-    def keep(self, index: int, row: ColdstartRow) -> None:
-        """Write a finished trajectory."""
-        self.rows[index] = row
-        self.outcomes["kept"] += 1
-
-    def drop(self, error: Dropped) -> None:
-        """Count a dropped trajectory under its reason."""
-        self.outcomes["dropped"] += 1
-        self.dropped[error.reason] += 1
-
-    def close(self) -> None:
-        """Flush everything written so far to disk."""
-        self.journal.close()
 
     def finish(self) -> ColdstartSummary:
         """Replace the output atomically by the ordered file, with a summary beside it."""
@@ -355,32 +339,14 @@ def summarise(rows: list[ColdstartRow], dropped: dict[str, int] | None = None) -
     )
 
 
-def lines_of(path: Path) -> list[str]:
-    """Read the lines of a file of conversations. Raises :class:`ConfigError` when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
-
-
 def load_rows(path: Path) -> list[ColdstartRow]:
-    """Read all trajectories of a file.
-
-    Raises:
-        ConfigError: the file cannot be read, or a line is malformed; names the line.
-    """
-    rows = []
-    for number, line in enumerate(lines_of(path), 1):
-        try:
-            rows.append(ColdstartRow.model_validate_json(line))
-        except ValidationError as error:
-            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
-    return rows
+    """Read all trajectories of a file. Raises :class:`ConfigError` when it cannot be read, or for a malformed line."""
+    return list(read_jsonl(path, ColdstartRow, torn=False))
 
 
 # ---- Chat data in the columns that published sets have, as rows with ``messages``
 #
-# ``hkust-nlp/drkernel-coldstart-8k`` and other sets for fine-tuning come as parquet. Three layouts are read:
+# Our own are JSONL; ``hkust-nlp/drkernel-coldstart-8k`` and other sets come as parquet. Three layouts are read:
 # ``messages`` (a list of role and content), ``conversations`` (a list of from and value), and ``prompt`` with
 # ``response``, where a prompt is a text or a list of messages, and a response a text or, for several turns, such a
 # list.
@@ -393,15 +359,20 @@ ROLES = {"human": "user", "gpt": "assistant"}
 """Names of roles in ``conversations``, and ours."""
 
 
-def read_parquet(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a parquet file with ``messages`` in each; other columns are kept.
+def read_chats(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a JSONL or parquet file with ``messages`` in each; other columns are kept.
 
-    Raises :class:`ConfigError` naming the file, and the row where one cannot be read.
+    Raises :class:`ConfigError` naming the file, and the row where one cannot be read; or when there is none.
     """
-    columns, table = read_rows(path, ConfigError)
-    if not columns & {"messages", "conversations"} and not {"prompt", "response"} <= columns:
-        there = ", ".join(sorted(columns))
-        raise ConfigError(f"{path}: columns {there} hold no chat: messages, conversations, or prompt and response")
+    if path.suffix == ".parquet":
+        columns, table = read_rows(path, ConfigError)
+        if not columns & {"messages", "conversations"} and not {"prompt", "response"} <= columns:
+            there = ", ".join(sorted(columns))
+            raise ConfigError(f"{path}: columns {there} hold no chat: messages, conversations, or prompt and response")
+    else:
+        table = list(read_jsonl(path, dict[str, Any], torn=False))
+    if not table:
+        raise ConfigError(f"{path} holds no trajectory")
     rows = []
     for number, row in enumerate(table):
         try:

@@ -141,7 +141,7 @@ def trloo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone =
     biased).
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
-    total_B, count_B = _group_sum(values_B, index_B)[index_B], _group_sum(valid_B.to(values_B), index_B)[index_B]
+    total_B, count_B = group_sum(values_B, index_B), group_sum(valid_B.to(values_B), index_B)
     others_B = (total_B - values_B) / (count_B - 1).clamp_min(1)
     return _finish(values_B - others_B, values_B, count_B, valid_B, alone, returns_B)
 
@@ -154,8 +154,8 @@ def grpo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone = 
     same from both. Where later turns have fewer members the factor differs by turn: biased.
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
-    centred_B, count_G = _centred(values_B, index_B, valid_B)
-    return _finish(centred_B, values_B, count_G[index_B], valid_B, alone, returns_B)
+    centred_B, count_B = _centred(values_B, index_B, valid_B)
+    return _finish(centred_B, values_B, count_B, valid_B, alone, returns_B)
 
 
 def grpo_std(
@@ -167,10 +167,9 @@ def grpo_std(
     group of equal returns gives zeros.
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
-    centred_B, count_G = _centred(values_B, index_B, valid_B)
-    variance_G = _group_sum(centred_B.square(), index_B) / (count_G - 1).clamp_min(1)
-    scaled_B = centred_B / (variance_G.sqrt()[index_B] + epsilon)
-    return _finish(scaled_B, values_B, count_G[index_B], valid_B, alone, returns_B)
+    centred_B, count_B = _centred(values_B, index_B, valid_B)
+    variance_B = group_sum(centred_B.square(), index_B) / (count_B - 1).clamp_min(1)
+    return _finish(centred_B / (variance_B.sqrt() + epsilon), values_B, count_B, valid_B, alone, returns_B)
 
 
 def rloo(
@@ -202,7 +201,7 @@ def rloo(
     played_N[owner_B[valid_B]] = True
     total_N = torch.where(played_N, total_N, torch.zeros_like(total_N))
     index_N = torch.unique(task_N, return_inverse=True)[1]
-    sum_N, count_N = _group_sum(total_N, index_N)[index_N], _group_sum(played_N.to(total_N), index_N)[index_N]
+    sum_N, count_N = group_sum(total_N, index_N), group_sum(played_N.to(total_N), index_N)
     others_N = (sum_N - total_N) / (count_N - 1).clamp_min(1)
     return _finish(values_B - others_N[owner_B], values_B, count_N[owner_B], valid_B, alone, returns_B)
 
@@ -261,10 +260,10 @@ def _prepare(returns_B: Tensor, group_B: Tensor, valid_B: Tensor) -> tuple[Tenso
 
 
 def _centred(values_B: Tensor, index_B: Tensor, valid_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each valid row's distance from the mean of its group, and the valid members of each group."""
-    count_G = _group_sum(valid_B.to(values_B), index_B)
-    mean_G = _group_sum(values_B, index_B) / count_G.clamp_min(1)
-    return torch.where(valid_B, values_B - mean_G[index_B], torch.zeros_like(values_B)), count_G
+    """Return each valid row's distance from the mean of its group, and the valid members of its group."""
+    count_B = group_sum(valid_B.to(values_B), index_B)
+    mean_B = group_sum(values_B, index_B) / count_B.clamp_min(1)
+    return torch.where(valid_B, values_B - mean_B, torch.zeros_like(values_B)), count_B
 
 
 def _finish(
@@ -278,10 +277,10 @@ def _finish(
     return torch.where(valid_B, advantages_B, torch.zeros_like(advantages_B)).to(floating(like_B).dtype)
 
 
-def _group_sum(values_B: Tensor, index_B: Tensor) -> Tensor:
-    """Sum of ``values_B`` by group, [groups]."""
+def group_sum(values_B: Tensor, index_B: Tensor) -> Tensor:
+    """For every row the sum of ``values_B`` over its group, [B]; ``index_B`` are compact ids."""
     groups = int(index_B.max()) + 1 if index_B.numel() else 0
-    return values_B.new_zeros(groups).index_add_(0, index_B, values_B)
+    return values_B.new_zeros(groups).index_add_(0, index_B, values_B)[index_B]
 
 
 def _same_rows(first_B: Tensor, *others: Tensor) -> None:

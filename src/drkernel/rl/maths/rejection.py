@@ -14,21 +14,10 @@ its exact gradient whatever happens to later turns (proved in tests/unit/rl/test
 Shape legend: B turns.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-
-class Rejection(NamedTuple):
-    """The turns kept, and their probability of being kept."""
-
-    keep_B: Tensor
-    """bool: turns that stay valid."""
-    probability_B: Tensor
-    """Probability with which each turn was kept (float64); 1 for turns that are never rejected, 0 for invalid turns."""
-    metrics: dict[str, float]
-    """``rejected_fraction`` of the turns that could be rejected, ``expected_rejected_fraction``, ``candidates``."""
 
 
 def keep_probability(coverage_B: Tensor, *, threshold: float = 0.3, width: float = 0.1) -> Tensor:
@@ -56,8 +45,9 @@ def prs(
     speedup_B: Tensor | None = None,
     speedup_keeps: float | None = None,
     key_B: Tensor | None = None,
-) -> Rejection:
-    """PRS over flat turns. ``coverage_B`` is the share of device time or of launches in the candidate's own kernels.
+) -> Tensor:
+    """PRS over flat turns: bool [B], those that stay. ``coverage_B`` is the share of device time or of launches in the
+    candidate's own kernels.
 
     ``seed`` fixes the draws. With ``key_B`` (integers that identify the turns, for example trajectory number times
     turns per trajectory plus turn) a turn's draw depends on seed and key alone, not on the other rows, so batches can
@@ -78,14 +68,7 @@ def prs(
     probability_B = torch.where(candidate_B, probability_B, valid_B.double())
     if bool(probability_B.isnan().any()):
         raise ValueError("a correct turn has no coverage (NaN); give a measured coverage or mark the turn invalid")
-    keep_B = (_uniform(seed, coverage_B, key_B) < probability_B) & valid_B
-    candidates = int(candidate_B.sum())
-    metrics = {
-        "candidates": float(candidates),
-        "rejected_fraction": float((candidate_B & ~keep_B).sum()) / max(1, candidates),
-        "expected_rejected_fraction": float((1 - probability_B)[candidate_B].sum()) / max(1, candidates),
-    }
-    return Rejection(keep_B, probability_B, metrics)
+    return (_uniform(seed, coverage_B, key_B) < probability_B) & valid_B
 
 
 def geometric_coverage(coverage_B: Tensor, trajectory_B: Tensor, valid_B: Tensor) -> Tensor:

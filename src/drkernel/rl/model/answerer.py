@@ -1,7 +1,5 @@
-"""Who samples the policy's answers as token ids: our own decoder, an inference server, or transformers' ``generate``.
-
-Ids are never re-tokenised. :class:`SamplerAnswerer` answers many conversations at once; training rollouts pass it whole
-batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and cold
+"""Who samples the policy's answers besides our own decoder: an inference server, or transformers' ``generate``; and
+:class:`LocalModel` (``hf:PATH``), which batches calls that arrive at about the same time, for bench, search and cold
 start.
 
 ``rollout.backend: vllm`` starts a server beside the trainer and loads the new weights into it after every update. It
@@ -33,21 +31,22 @@ from pydantic import Field, ValidationError
 from drkernel.config import Config, ConfigError
 from drkernel.episode.records import (
     ContextFull,
-    Message,
     ModelCall,
     ModelError,
     Reply,
-    Sampled,
     Sampling,
-    Stop,
-    Turn,
-    Usage,
-    without_reasoning,
 )
 from drkernel.gym.sandbox import linux
 from drkernel.rl.model.lean import is_supported
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig, causal_lm
-from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
+from drkernel.rl.model.sampler import (
+    Conversation,
+    RequestSampler,
+    SampledTurn,
+    Sampler,
+    SamplerAnswerer,
+    SamplingConfig,
+)
 from drkernel.rl.model.tokenizer import ChatTokenizer
 
 WAIT_S = 600.0
@@ -226,55 +225,6 @@ def read_choice(answer: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float, .
     return tuple(map(int, ids)), tuple(map(float, logprobs))
 
 
-class RequestSampler:
-    """Samples turns by requests; what rollouts ask of :class:`~drkernel.rl.model.sampler.Sampler`."""
-
-    def __init__(self, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
-        self.tokenizer, self.config, self.capacity = tokenizer, config, capacity
-        self.tokens = 0
-
-    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return the next at most ``room`` ids after ``ids``, and their log-probabilities."""
-        raise NotImplementedError
-
-    async def stream(
-        self, conversations: Sequence[Conversation], appends: Sequence[Sequence[int]], *, keep_cache: bool = True
-    ) -> AsyncIterator[tuple[int, SampledTurn]]:
-        """Append ``appends[i]`` to each conversation, have its turn sampled, and yield (i, turn) as it comes.
-
-        ``config.rows`` bounds the requests under way. The server's prefix cache stands for ``keep_cache``.
-        """
-        del keep_cache
-        gate = asyncio.Semaphore(self.config.rows)
-        running = [
-            asyncio.create_task(self._turn(gate, index, conversation, list(append)))
-            for index, (conversation, append) in enumerate(zip(conversations, appends, strict=True))
-        ]
-        try:
-            for done in asyncio.as_completed(running):
-                yield await done
-        finally:
-            for task in running:
-                task.cancel()
-
-    async def _turn(
-        self, gate: asyncio.Semaphore, index: int, conversation: Conversation, append: list[int]
-    ) -> tuple[int, SampledTurn]:
-        conversation.ids.extend(append)
-        whole = conversation.budget or self.config.max_tokens
-        room = min(whole, self.capacity - len(conversation.ids))
-        conversation.turn += 1
-        if room < 1:
-            return index, SampledTurn((), (), "context", 0.0)
-        async with gate:
-            seed = (conversation.seed * 1009 + conversation.turn) % 2**31
-            ids, logprobs = await self.ask(conversation.ids, room, seed)
-        conversation.ids.extend(ids)
-        self.tokens += len(ids)
-        cut: Stop = "length" if room == whole else "context"
-        return index, SampledTurn(ids, logprobs, "end" if ids and ids[-1] == self.tokenizer.end_id else cut, 0.0)
-
-
 class ServedSampler(RequestSampler):
     """Samples with a server of our own trainer's."""
 
@@ -305,93 +255,6 @@ class ServedSampler(RequestSampler):
 
 GATHER_S = 0.02
 """How long the first call of a batch waits for others."""
-
-
-class SamplerAnswerer:
-    """Answers conversations as token ids.
-
-    With ``keep_reasoning``, earlier answers are shown with everything that was sampled; without it, an answer that
-    contains reasoning is tokenised again without it.
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler | RequestSampler,
-        tokenizer: ChatTokenizer,
-        *,
-        name: str = "policy",
-        keep_reasoning: bool = True,
-    ):
-        self.sampler, self.tokenizer, self.name = sampler, tokenizer, name
-        self.keep_reasoning = keep_reasoning
-        self._openings: dict[tuple[Message, ...], list[int]] = {}
-
-    @property
-    def capacity(self) -> int:
-        """Longest conversation in tokens."""
-        return self.sampler.capacity
-
-    def context_ids(self, call: ModelCall) -> list[int]:
-        """Return the ids that precede the answer: the opening, then the turns shown, each as it was sampled."""
-        return self._ids(call.opening, call.shown)
-
-    async def stream(
-        self, calls: Sequence[ModelCall], conversations: Sequence[Conversation], *, keep_cache: bool = True
-    ) -> AsyncIterator[tuple[int, Reply]]:
-        """Sample an answer to every call together and yield (i, reply) as soon as it ends.
-
-        ``conversations[i]`` holds the seed and the cache of call i's trajectory; if the call continues what was read
-        before, only the new part is read. A reply without room for one token has an empty text.
-        """
-        contexts = [self.context_ids(call) for call in calls]
-        appends = [unread(*pair) for pair in zip(contexts, conversations, strict=True)]
-        async for index, turn in self.sampler.stream(conversations, appends, keep_cache=keep_cache):
-            yield index, self.reply(contexts[index], turn)
-
-    def _ids(self, opening: tuple[Message, ...], shown: Sequence[Turn]) -> list[int]:
-        if not shown:
-            return list(self._opening(opening))
-        *before, last = shown
-        sampled = last.sampled if self.keep_reasoning or without_reasoning(last.reply.text) == last.reply.text else None
-        if sampled is None:
-            answer, ended = [*self.tokenizer.encode(without_reasoning(last.reply.text)), self.tokenizer.end_id], True
-        else:
-            answer, ended = list(sampled.token_ids), sampled.stop == "end"
-        same = sampled is not None and last.shown == tuple(turn.id for turn in before)
-        context = list(sampled.context_ids) if sampled is not None and same else self._ids(opening, before)
-        return [*context, *answer, *self.tokenizer.feedback_ids(last.feedback, ended=ended)]
-
-    def _opening(self, messages: tuple[Message, ...]) -> list[int]:
-        if messages not in self._openings:
-            if len(self._openings) >= 1024:
-                self._openings.clear()
-            self._openings[messages] = self.tokenizer.opening_ids([message.model_dump() for message in messages])
-        return self._openings[messages]
-
-    def reply(self, context: list[int], turn: SampledTurn) -> Reply:
-        """The reply of what was drawn after ``context``."""
-        return sampled_reply(self.tokenizer, self.name, context, turn)
-
-
-def sampled_reply(tokenizer: ChatTokenizer, model: str, context: Sequence[int], turn: SampledTurn) -> Reply:
-    """Return the reply of what ``model`` drew after ``context``, its ids and log-probabilities kept."""
-    return Reply(
-        text=tokenizer.decode(turn.token_ids),
-        finish="stop" if turn.stop in ("end", "fence") else "length",
-        usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
-        model=model,
-        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass),
-    )
-
-
-def unread(context: list[int], conversation: Conversation) -> list[int]:
-    """Return the ids that the conversation has not read yet; restart it if its beginning was cut differently."""
-    read = conversation.ids
-    if context[: len(read)] == read and len(context) > len(read):
-        return context[len(read) :]
-    conversation.ids = []
-    conversation.forget()
-    return context
 
 
 class GenerateSampler(RequestSampler):

@@ -43,11 +43,6 @@ class World:
         places = [round_ * self.size + self.rank for round_ in range(rounds)]
         return [(parts[place], True) if place < len(parts) else (parts[0], False) for place in places]
 
-    def slice(self, parts: Sequence[T]) -> Sequence[T]:
-        """Return this rank's contiguous slice of ``parts``."""
-        count = len(parts)
-        return parts[self.rank * count // self.size : (self.rank + 1) * count // self.size]
-
     def gather(self, items: Sequence[T]) -> list[T]:
         """Return the items of every rank, in order of rank, on every rank."""
         if self.size == 1:

@@ -16,7 +16,6 @@ from drkernel.rl.model.answerer import ServerConfig
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.run import registry
-from drkernel.rl.run.evaluate import EvaluationConfig
 from drkernel.rl.run.learner import LearnerConfig, check_methods
 from drkernel.rl.run.sft import CopyingConfig, SftConfig
 from drkernel.task import Task
@@ -85,6 +84,21 @@ class RlConfig(Config):
     steps: int = Field(100, ge=0)
     learner: LearnerConfig = LearnerConfig()
     log_samples: int = Field(4, ge=0, description="trajectories a step written to samples.jsonl")
+
+
+class EvaluationConfig(Config):
+    """How a policy is evaluated during and after training."""
+
+    every: int = Field(10, ge=1, description="RL steps between evaluations on held-out tasks")
+    tasks: int = Field(40, ge=1, description="held-out tasks of an evaluation during training")
+    samples: int = Field(1, ge=1, description="trajectories a task")
+    final_tasks: int = Field(100, ge=0, description="held-out tasks before and after RL; 0: no evaluation then")
+    final_samples: int = Field(2, ge=1, description="trajectories a task before and after RL")
+    temperature: float = Field(1.0, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1, description="None takes that of rollout.sampling")
+    seed: int = Field(
+        7, description="seed of the draws, equal for every evaluation of a run so that they are comparable"
+    )
 
 
 class PoolConfig(Config):

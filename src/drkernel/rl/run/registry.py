@@ -12,7 +12,7 @@ The registries and the signatures they hold:
 
 - ``advantage``: ``f(batch: TurnBatch, **options) -> Tensor``, [B] for one advantage a turn or [B, T] for one a token.
 - ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
-- ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
+- ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.run.optimizers`.
 - ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`. A recipe lists several: all
   must keep a token.
 - ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay.
@@ -31,9 +31,10 @@ from torch import Tensor
 
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses, otb, schedules
+from drkernel.rl.maths import losses, otb
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
+from drkernel.rl.run.optimizers import Constant, Cosine
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,8 @@ class TurnBatch:
 
     def whole(self) -> Tensor:
         """Return bool [B]: the turn and all others of its trajectory are valid."""
-        valid_B, owner_B = self.valid_B.bool(), torch.unique(self.trajectory_B, return_inverse=True)[1]
-        failed = owner_B.new_zeros(int(owner_B.max()) + 1 if owner_B.numel() else 0)
-        failed.index_add_(0, owner_B, (~valid_B).long())
-        whole_B: Tensor = failed[owner_B] == 0
-        return whole_B
+        failed_B = (~self.valid_B.bool()).long()
+        return adv.group_sum(failed_B, adv.group_ids(self.trajectory_B)) == 0
 
     def returns(self, gamma: float = 1.0) -> Tensor:
         """Reward-to-go of every turn, [B]."""
@@ -90,11 +88,8 @@ class TurnBatch:
 
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
-        owner_B = torch.unique(self.trajectory_B, return_inverse=True)[1]
         kept_B = torch.where(self.valid_B.bool(), self.rewards_B, torch.zeros_like(self.rewards_B))
-        kept_B = kept_B * gamma ** self.turn_B.to(kept_B.dtype)
-        size = int(owner_B.max()) + 1 if owner_B.numel() else 0
-        return kept_B.new_zeros(size).index_add_(0, owner_B, kept_B)[owner_B]
+        return adv.group_sum(kept_B * gamma ** self.turn_B.to(kept_B.dtype), adv.group_ids(self.trajectory_B))
 
     def groups(self) -> Tensor:
         """Group of each row for turn-level baselines: same task, same turn index."""
@@ -113,7 +108,7 @@ Rejected = Literal["stay", "leave"]
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
-schedule: Registry[Callable[..., schedules.Constant | schedules.Cosine]] = Registry("schedule", makers=True)
+schedule: Registry[Callable[..., Constant | Cosine]] = Registry("schedule", makers=True)
 mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch", makers=True)
 rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 
@@ -202,8 +197,8 @@ def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, T
 loss.register("clipped")(losses.clipped)
 loss.register("reinforce")(losses.reinforce)
 
-schedule.register("constant")(schedules.Constant)
-schedule.register("cosine")(schedules.Cosine)
+schedule.register("constant")(Constant)
+schedule.register("cosine")(Cosine)
 
 
 mismatch.register("mrs")(MismatchSettings)
@@ -263,7 +258,7 @@ def _prs(
         speedup_B=batch.speedup_B,
         speedup_keeps=speedup_keeps,
         key_B=batch.trajectory_B * turns + batch.turn_B,
-    ).keep_B
+    )
 
 
 @rejection.register("uninformative")

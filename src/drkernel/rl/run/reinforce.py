@@ -8,32 +8,43 @@ thread. Which weights sample a batch is a function of its step: those after ``st
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode
-from drkernel.episode.metrics import mean
+from drkernel.episode.metrics import (
+    TurnOutcome,
+    best_turn,
+    fast_name,
+    figures,
+    is_fast,
+    last_turn,
+    mean,
+    over_tasks,
+    per_task,
+    sizes_of,
+    turn_figures,
+)
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.maths.rejection import Reason
-from drkernel.rl.model.answerer import PolicyServer, SamplerAnswerer, ServedSampler
+from drkernel.rl.model.answerer import PolicyServer, ServedSampler
 from drkernel.rl.model.policy import Policy
-from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
-from drkernel.rl.run.evaluate import evaluation_metrics, rl_metrics, sample_row, spread_out
-from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
+from drkernel.rl.model.sampler import Decoder, Sampler, SamplerAnswerer, SamplingConfig
+from drkernel.rl.run.learner import Learner, LearnerConfig, Rows, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, plan_jobs
-from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.sitting import BestStep, Checkpoints, Sitting, trainable_part
 from drkernel.task import Task
+
+T = TypeVar("T")
 
 
 class RlStage:
@@ -41,7 +52,7 @@ class RlStage:
 
     def __init__(self, sitting: Sitting):
         self.sitting = sitting
-        self.heldout = sitting.recipe.heldout()
+        self.heldout, self.prompts = sitting.recipe.heldout(), sitting.recipe.episode.texts()
         self.decoder: Decoder | None = None
         self.server: PolicyServer | None = None
         self.version = -1
@@ -147,9 +158,7 @@ class RlStage:
             jobs = plan_jobs(chosen, terms.samples, seed, drawn.prompts, known)
             planned += missing * terms.samples * turns
             played = await self._play(rollout, jobs, on_graded)
-            rows = Rows.of(played)
-            batch = dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT)
-            dropped = uninformative(batch, recipe.rl.learner) if terms.refill else {}
+            dropped = uninformative(Rows.of(played).batch(), recipe.rl.learner) if terms.refill else {}
             drawn.add(played, missing, dropped, rollout.stats)
         return drawn
 
@@ -193,8 +202,7 @@ class RlStage:
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
         terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
-        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
-        return learner
+        return Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
 
     def _load_reference(self) -> Policy:
         """Load the policy that RL started from, frozen."""
@@ -269,17 +277,13 @@ class RlStage:
 
     def _rollout(self, sampler: Sampler | ServedSampler, version: int) -> Rollout:
         sitting = self.sitting
-        answerer = SamplerAnswerer(sampler, sitting.tokenizer)
-        terms: dict[str, Any] = {
-            "waves": sitting.recipe.rollout.waves,
-            "judge_seed": sitting.recipe.judge_seed,
-            "version": version,
-        }
-
-        def make_episode() -> Episode:
-            return Episode(sitting.pool, sitting.recipe.episode)
-
-        return Rollout(answerer, make_episode, **terms)
+        return Rollout(
+            SamplerAnswerer(sampler, sitting.tokenizer),
+            lambda: Episode(sitting.pool, sitting.recipe.episode, self.prompts),
+            waves=sitting.recipe.rollout.waves,
+            judge_seed=sitting.recipe.judge_seed,
+            version=version,
+        )
 
     def _out_of_time(self) -> bool:
         """Return whether the time budget is spent, apart from the final evaluation."""
@@ -351,3 +355,109 @@ def step_tasks(tasks: Sequence[Task], start: int, count: int, seed: int) -> list
         random.Random(f"rl-tasks-{seed}-{epoch}").shuffle(order)
         chosen.append(tasks[order[index]])
     return chosen
+
+
+# ---- Figures of evaluations and of steps, and trajectories for people to read
+
+
+def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
+    """Compute metrics of evaluated trajectories with :mod:`drkernel.episode.metrics`.
+
+    The row's own figures are those of the *last* graded turn of each trajectory. ``per_turn[k]`` holds those after turn
+    k + 1 (a trajectory that ended keeps its last turn), ``best`` those of the best turn so far (best-of-history), and
+    ``answers[k]`` those of the answers given at turn k + 1 alone, where earlier ones had not reached the target. Turns
+    that failed for infrastructure reasons are left out and counted. Intervals are 95% bootstrap intervals over tasks.
+    """
+    samples: dict[str, list[list[TurnOutcome]]] = {}
+    by_family: dict[str, dict[str, list[list[TurnOutcome]]]] = {}
+    for trajectory in trajectories:
+        play = [turn.outcome for turn in trajectory.graded]
+        if play:
+            samples.setdefault(trajectory.task_id, []).append(play)
+            if trajectory.family:
+                by_family.setdefault(trajectory.family, {}).setdefault(trajectory.task_id, []).append(play)
+    plays = [play for found in samples.values() for play in found]
+    result: dict[str, Any] = figures(samples, last_turn)
+    result["reward"] = mean(per_task(samples, lambda play: last_turn(play).reward).values())
+    for p in (0.0, 1.0, 1.2):
+        result[f"{fast_name(p)}_interval"] = _interval(samples, p)
+    result["per_turn"] = [figures(samples, last_turn, k + 1) for k in range(turns)]
+    result["best"] = [figures(samples, best_turn, k + 1) for k in range(turns)]
+    given = [[play[k] for play in plays if len(play) > k] for k in range(turns)]
+    result["answers"] = [{"answers": len(rows), **turn_figures(rows)} for rows in given]
+    result["families"] = {name: figures(by_family[name], last_turn) for name in sorted(by_family)}
+    result["status"] = dict(Counter(last_turn(play).status for play in plays))
+    sizes = sizes_of(turn.verdict for trajectory in trajectories for turn in trajectory.graded)
+    result["sizes"] = {name: value for name, value in sizes.items() if name != "by_task"}
+    infra = sum(not turn.valid for t in trajectories for turn in t.turns)
+    return result | {"trajectories": len(plays), "tasks": len(samples), "infra_errors": infra}
+
+
+def _interval(samples: Mapping[str, Sequence[Sequence[TurnOutcome]]], threshold: float) -> list[float]:
+    """Return the ends of the interval of fast_p at the last turn; empty when there is no trajectory."""
+    if not samples:
+        return []
+    found = over_tasks(samples, lambda play: float(is_fast(last_turn(play), threshold)))
+    return [found.low, found.high]
+
+
+def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
+    """Compute metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
+    every = [turn for trajectory in trajectories for turn in trajectory.turns]
+    graded = [turn for turn in every if turn.valid]
+    finals = [t.graded[-1] for t in trajectories if t.graded]
+    by_turn = [[turn for turn in graded if turn.number == k + 1] for k in range(turns)]
+    return {
+        "reward": mean([turn.reward or 0.0 for turn in graded]),
+        "reward_turns": [mean([turn.reward or 0.0 for turn in rows]) for rows in by_turn],
+        **turn_figures(turn.outcome for turn in finals),
+        "per_turn": [turn_figures(turn.outcome for turn in rows) for rows in by_turn],
+        "status": dict(Counter(turn.status for turn in every)),
+        "stop": dict(Counter(turn.sampled.stop for turn in every if turn.sampled is not None)),
+        "infra_errors": len(every) - len(graded),
+        "response_tokens": mean([float(turn.tokens) for turn in every]),
+        "trajectories": len(trajectories),
+    }
+
+
+def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dict[str, Any]:
+    """Return a trajectory for people to read: texts and grades, no ids."""
+    turns = [
+        {
+            "id": turn.id,
+            "parent": turn.parent,
+            "shown": list(turn.shown),
+            "prompt": trajectory.context(turn)[-1].content,
+            "text": turn.reply.text,
+            "status": turn.status,
+            "reward": turn.reward,
+            "parts": turn.parts,
+            "speedup": turn.speedup,
+            "coverage": turn.coverage,
+            "checked_at": turn.checked_at,
+            "timed_at": turn.timed_at,
+            "untimed": turn.verdict.untimed,
+            "findings": list(turn.findings),
+            "error": turn.error,
+            "tokens": turn.tokens,
+            "stop": None if turn.sampled is None else turn.sampled.stop,
+        }
+        for turn in trajectory.turns
+    ]
+    return {
+        "stage": stage,
+        "step": step,
+        "split": split,
+        "task_id": trajectory.task_id,
+        "family": trajectory.family,
+        "group": trajectory.group,
+        "sample": trajectory.sample,
+        "turns": turns,
+    }
+
+
+def spread_out(items: Sequence[T], count: int) -> list[T]:
+    """Return at most ``count`` items at equal distances."""
+    if count >= len(items):
+        return list(items)
+    return [items[index * len(items) // count] for index in range(count)]

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, ModelCall, Reply, Trajectory, Turn
-from drkernel.rl.model.answerer import SamplerAnswerer
-from drkernel.rl.model.sampler import Conversation
+from drkernel.rl.model.sampler import Conversation, SamplerAnswerer
 from drkernel.task import Task
 
 

@@ -1,7 +1,6 @@
 """Supervised learning on conversations, with the loss on the assistant's tokens alone, and copying practice."""
 
 import ast
-import json
 import math
 import random
 import time
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
-from drkernel.rl.data.coldstart import lines_of, read_parquet, select
+from drkernel.rl.data.coldstart import read_chats, select
 from drkernel.rl.data.problem import TeacherProblem, generate_problems, generate_tasks, reference_source
 from drkernel.rl.data.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.rl.model.policy import Example, Policy, microbatches
@@ -64,39 +63,19 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
 
 
 def load_conversations(path: Path, chosen: Sequence[Method] = (), learn: Learnt = "all") -> list[list[dict[str, str]]]:
-    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form) or of a
-    parquet file in one of the published layouts, or of those rows that the filters ``chosen`` keep. With ``learn``
+    """Load the ``messages`` of every row of a JSONL or parquet file (cold-start data, or any chat data in one of the
+    published layouts), or of those rows that the filters ``chosen`` keep. With ``learn``
     'right' answers that were not graded as correct get ``weight`` 0.
 
     Raises :class:`ConfigError` naming a malformed line, when there are no rows, or none with grades that are asked for.
     """
-    rows = select(_some(read_parquet(path) if path.suffix == ".parquet" else _read_lines(path), path), chosen)
+    rows = select(read_chats(path), chosen)
     for row in rows if learn == "right" else ():
         if len(grades := row.get("turns") or ()) != len(row["messages"]) // 2:
             raise ConfigError(f"sft.learn 'right' needs rows with graded 'turns'; one of {path} has none")
         for message, grade in zip(row["messages"][1::2], grades, strict=True):
             message["weight"] = "1" if grade["status"] == "correct" else "0"
     return [row["messages"] for row in rows]
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSONL file."""
-    rows = []
-    for number, line in enumerate(lines_of(path), 1):
-        try:
-            row = json.loads(line)
-            row["messages"] = [{"role": str(m["role"]), "content": str(m["content"])} for m in row["messages"]]
-            rows.append(row)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
-    return rows
-
-
-def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """Return the rows. Raises :class:`ConfigError` when there are none."""
-    if not rows:
-        raise ConfigError(f"{path} holds no trajectory")
-    return rows
 
 
 def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:

@@ -9,7 +9,6 @@ checkpoint is cut off when it resumes, and is then repeated.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
@@ -20,6 +19,7 @@ from typing import Any, Literal, TextIO
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import ConfigError
@@ -189,7 +189,7 @@ class RunFiles:
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Append one JSON row; numbers that JSON cannot represent become null."""
         if file := self._files.get(name):
-            file.write(json.dumps(finite(row), ensure_ascii=False) + "\n")
+            file.write(to_json(row, inf_nan_mode="null").decode() + "\n")
             file.flush()
 
     def sizes(self) -> dict[str, int]:
@@ -203,17 +203,6 @@ class RunFiles:
         """Close the files."""
         for file in self._files.values():
             file.close()
-
-
-def finite(value: Any) -> Any:
-    """Return ``value`` with NaN and infinities replaced by None, recursively through dicts and lists."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
 
 
 class Sinks:
@@ -350,6 +339,10 @@ class RunState(BaseModel):
 
 Progress = Callable[[str, dict[str, Any]], None]
 """Told what happens: ("stage" | "coldstart" | "sft" | "turn" | "rl" | "eval" | "done", facts)"""
+
+
+def untold(kind: str, row: dict[str, Any]) -> None:
+    """The :data:`Progress` of nobody."""
 
 
 class Stopped(Exception):

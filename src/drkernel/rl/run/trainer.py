@@ -30,7 +30,6 @@ from drkernel.rl.data.coldstart import Interrupted, write_coldstart
 from drkernel.rl.model.distributed import World
 from drkernel.rl.model.policy import Example, Policy
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
-from drkernel.rl.run.evaluate import headline
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
@@ -45,7 +44,10 @@ from drkernel.rl.run.sitting import (
     Sitting,
     Stage,
     Stopped,
+    untold,
 )
+
+HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "speedup", "hack_rate", "reward")
 
 
 class CopyingStage:
@@ -112,7 +114,7 @@ class Run:
         self,
         recipe: Recipe,
         pool: Pool,
-        progress: Progress = lambda kind, row: None,
+        progress: Progress = untold,
         write_report: Callable[[Path], Path] | None = None,
         world: World | None = None,
     ):
@@ -121,7 +123,7 @@ class Run:
         check_recipe(recipe)
         self.recipe, self.pool, self.write_report = recipe, pool, write_report
         self.world = world or World()
-        self.progress = progress if self.world.first else lambda kind, row: None
+        self.progress = progress if self.world.first else untold
         self.directory = Path(recipe.runs) / recipe.name
         given = recipe.coldstart_file
         self.conversations = Path(given) if given is not None else self.directory / "coldstart.jsonl"
@@ -258,3 +260,8 @@ class Run:
             write_atomic(self.directory / "summary.json", json.dumps(summary, indent=1))
         self.progress("done", summary)
         return summary
+
+
+def headline(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the figures of an evaluation that a summary shows."""
+    return None if evaluation is None else {name: evaluation.get(name) for name in HEADLINE}
