@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_map
 
 from drkernel.base.modes import DispatchMode
 from drkernel.sim.gpu.operator_rules import is_composite
+from drkernel.sim.gpu.shapes import bare
 from drkernel.sim.host.library_calls import records, registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
@@ -243,7 +244,7 @@ class DeviceArgumentMode(TorchFunctionMode):
         if device is not None:
             if is_cuda(device):
                 kwargs["device"] = META
-            elif torch.device(device).type == "meta":
+            elif _names_meta(device):
                 return _on_plain_meta(func, args, kwargs)
         pinned = kwargs.pop("pin_memory", False)
         if pinned and kwargs.get("device") is not META:
@@ -327,11 +328,17 @@ def is_cuda(value: Any) -> bool:
     return kind == "cuda"
 
 
+def _names_meta(value: Any) -> bool:
+    """Return whether an argument names PyTorch's device without memory, by itself or by a tensor there."""
+    value = value.device if isinstance(value, torch.Tensor) else value
+    return isinstance(value, (str, torch.device)) and torch.device(value).type == "meta"
+
+
 def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a call on meta tensors that host code requested by name; the device is not involved."""
     _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
     try:
-        return func(*args, **kwargs)
+        return func(*[bare(value) if isinstance(value, DeviceTensor) else value for value in args], **kwargs)
     finally:
         _plain_meta.depth -= 1
 
@@ -347,17 +354,27 @@ def unless_ours(original: Callable[..., Any], instead: Callable[..., Any]) -> Ca
     return lambda value, *args, **kw: (instead if isinstance(value, DeviceTensor) else original)(value, *args, **kw)
 
 
+def _refuse_meta(value: Any) -> None:
+    """Raise what CUDA does where a plain meta tensor is sent there; to C++ it would be there already."""
+    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_meta:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
     if is_lazy(args[0]):
         return for_device(args[0])
+    _refuse_meta(args[0])
     return args[0].to(META, **{key: value for key, value in kwargs.items() if key != "device"})
 
 
 def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     like = args[1] if len(args) > 1 else None
     if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
+        _refuse_meta(args[0])
         return torch.Tensor.to(args[0], META, like.dtype, *args[2:], **kwargs)
+    if _names_meta(like) or _names_meta(kwargs.get("device")):
+        return _on_plain_meta(func, args, kwargs)
     if is_cuda(kwargs.get("device")):
         kwargs["device"] = META
     if len(args) > 1 and is_cuda(args[1]):
@@ -365,6 +382,8 @@ def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if is_lazy(args[0]) and META in (kwargs.pop("device", None), *args[1:2]):
         dtype = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)), None)
         return for_device(for_device(args[0]) if dtype is None else func(for_device(args[0]), dtype))
+    if META in (kwargs.get("device"), *args[1:2]):
+        _refuse_meta(args[0])
     return func(*args, **kwargs)
 
 

@@ -107,7 +107,9 @@ class DeviceTensor(torch.Tensor):
     _link: DeviceLink
 
     @staticmethod
-    def __new__(cls, spec: TensorSpec, owner: _Owner) -> DeviceTensor:
+    def __new__(cls, spec: Any, owner: _Owner | None = None, **options: Any) -> Any:
+        if owner is None:  # type(parameter)(value, requires_grad=...), as loaders of weights write
+            return torch.nn.Parameter(spec, **options)
         tensor = torch.Tensor._make_wrapper_subclass(
             cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META,
             storage_size=spec.storage, _extra_dispatch_keys=AUTOCAST,
@@ -118,7 +120,7 @@ class DeviceTensor(torch.Tensor):
         tensor._link = owner.link
         return tensor
 
-    def __init__(self, *args: Any) -> None: ...
+    def __init__(self, *args: Any, **options: Any) -> None: ...
 
     device = property(lambda self: CUDA)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
