@@ -152,7 +152,8 @@ def test_gradients_of_strided_single_taps_leave_memory_alone(tmp_path):
     """oneDNN's ended the process with "double free or corruption"."""
     text = """
     import torch
-    x, g = (torch.randn(2, n, s, s, device="cuda").to(memory_format=torch.channels_last) for n, s in ((3, 96), (48, 48)))
+    x, g = torch.randn(2, 3, 96, 96, device="cuda"), torch.randn(2, 48, 48, 48, device="cuda")
+    x, g = (one.to(memory_format=torch.channels_last) for one in (x, g))
     w, rest = torch.randn(48, 3, 1, 1, device="cuda"), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
     torch.backends.cudnn.allow_tf32 = False
     for _ in range(10):

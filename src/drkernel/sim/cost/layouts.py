@@ -100,8 +100,7 @@ def layouts_of(function: Function) -> Layouts:
     """Return the layouts of a kernel's values."""
     ops = walk(function.body)
     laid = (value for op in ops if op.name in (*_ACCESSES, *PRODUCTS) for value in op.operands)
-    default = not any(_rank(value) == 3 for value in laid)
-    return Layouts(_address_values(ops), _tiles(ops, default), default)
+    return Layouts(_address_values(ops), _tiles(ops), default=not any(_rank(value) == 3 for value in laid))
 
 
 def _address_values(ops: list[Op]) -> dict[int, frozenset[Op]]:
@@ -135,7 +134,7 @@ def _accesses(value: Value, user: Op, found: dict[int, frozenset[Op]]) -> frozen
 # ---- tiles
 
 
-def _tiles(ops: list[Op], default: bool) -> dict[int, list[Tile]]:
+def _tiles(ops: list[Op]) -> dict[int, list[Tile]]:
     together = _Groups()
     for op in ops:
         together.join([*op.operands, *op.results] if op.name.startswith(_ELEMENTWISE + _ACCESSES) else [])
@@ -156,12 +155,6 @@ def _tiles(ops: list[Op], default: bool) -> dict[int, list[Tile]]:
 
     sides: dict[Group, Tile] = {}  # by group of values that are one element wide
     found: dict[int, list[Tile]] = {}
-    for op in ops if default else ():
-        if op.name == "tt.expand_dims" and _rank(op.results[0]) == 3:
-            wide = next((user for user in op.results[0].uses if user.name == "tt.broadcast"), op).results[0]
-            _spread(op.operands, _side_of(wide, op), found)
-        if op.name == "tt.reduce" and _rank(op.operands[0]) == 3:
-            _spread(op.results, _side_of(op.operands[0], op), found, forwards=True)
     for op in ops:
         if op.name == "tt.broadcast" and _rank(op.results[0]) == 2 and op.operands[0].type.numel > 1:
             side = int((op.operands[0].type.shape or (1, 1))[0] == 1)
@@ -173,17 +166,8 @@ def _tiles(ops: list[Op], default: bool) -> dict[int, list[Tile]]:
         along = sides.get(together.of(narrow)) if narrow is not None else None
         if narrow is not None and along is not None:
             found[id(narrow)] = [along]
-            wider = op.name in ("tt.expand_dims", "tt.reshape") and _rank(op.operands[0]) == 1
-            _spread(op.operands if wider else (), along, found)
+            _spread(op.operands if op.name in ("tt.expand_dims", "tt.reshape") else (), along, found)
     return found
-
-
-def _side_of(block: Value, op: Op) -> Tile:
-    """A block of three sides in the default layout as a tile: along one side what a value without the operation's axis
-    has."""
-    shape, axis = block.type.shape or (1, 1, 1), int(op.attrs.get("axis", "0"))
-    rest = block.type.numel // shape[axis]
-    return Tile((rest, shape[2]), side=0) if axis == 2 else Tile((shape[axis], rest), side=1)
 
 
 class _Groups:
@@ -225,20 +209,19 @@ def _seen_in(op: Op) -> Iterable[tuple[Value, Tile]]:
 
 
 def _spread(values: Iterable[Value], tile: Tile, found: dict[int, list[Tile]], forwards: bool = False) -> None:
-    """Note the values that given ones are made of, or ``forwards`` what is made of them; those of two dimensions as far
-    as loads, which fewer threads make."""
-    ahead = [value for value in values if _rank(value) in (1, 2)]
+    """Note the values of one dimension that given ones are made of, or ``forwards`` what is made of them."""
+    ahead = [value for value in values if _rank(value) == 1]
     while ahead:
         value = ahead.pop()
-        op, known = value.op, found.setdefault(id(value), [])
-        loaded = op is not None and op.name == "tt.load"
-        if tile in known or (loaded and _rank(value) == 2):
+        known = found.setdefault(id(value), [])
+        if tile in known:
             continue
         known.append(tile)
         if forwards:
             near = [each for user in value.uses if user.name.startswith(_ELEMENTWISE) for each in user.results]
         else:
-            near = op.operands if op is not None and (loaded or op.name.startswith(_ELEMENTWISE)) else []
+            op = value.op
+            near = op.operands if op is not None and op.name.startswith((*_ELEMENTWISE, "tt.load")) else []
         ahead += [each for each in near if each.type.shape == value.type.shape]
 
 

@@ -142,11 +142,14 @@ LIBRARY_CALLS = names(
 )
 """Overloads that other backends take apart and a GPU runs whole: by cuDNN, or by kernels of PyTorch's CUDA build."""
 
-FREE_OPERATORS = names(
+ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")
+"""Operators whose result holds nothing yet."""
+
+FREE_OPERATORS = ALLOCATORS | names(
     """
-    empty new_empty empty_like empty_strided new_empty_strided empty_permuted detach alias view _unsafe_view reshape
-    _conj _neg_view _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split
-    split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
+    detach alias view _unsafe_view reshape _conj _neg_view _reshape_alias expand permute t transpose select slice
+    squeeze unsqueeze as_strided unbind split split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride
+    is_same_size
     """
 )
 """Operators that move no data on a GPU, for tracers that see no storages. The device looks at storages instead."""
@@ -165,9 +168,6 @@ FACTORIES = names(
     """
 )
 """Operators whose first argument is the size of what they make."""
-
-ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")
-"""Operators whose result holds nothing yet."""
 
 SIZED_BY_DATA = names(
     """

@@ -81,10 +81,9 @@ class MappedHost:
 DispatchKey = torch._C.DispatchKey
 _ZEROS_WITHOUT_MEMORY = torch.ops.aten._efficientzerotensor.default
 LEGACY_TYPES = {
-    "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
-    "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
-    "Bool": torch.bool,
-}  # fmt: skip
+    name: getattr(torch, f"{name}Tensor").dtype
+    for name in ("Half", "BFloat16", "Float", "Double", "Char", "Byte", "Short", "Int", "Long", "Bool")
+}
 _plain_meta = threading.local()
 """``.depth`` > 0 while host code makes meta tensors of its own"""
 
@@ -354,36 +353,28 @@ def unless_ours(original: Callable[..., Any], instead: Callable[..., Any]) -> Ca
     return lambda value, *args, **kw: (instead if isinstance(value, DeviceTensor) else original)(value, *args, **kw)
 
 
-def _refuse_meta(value: Any) -> None:
-    """Raise what CUDA does where a plain meta tensor is sent there; to C++ it would be there already."""
-    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_meta:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-
-
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
-    if is_lazy(args[0]):
-        return for_device(args[0])
-    _refuse_meta(args[0])
-    return args[0].to(META, **{key: value for key, value in kwargs.items() if key != "device"})
+    place = args[1] if len(args) > 1 else kwargs.pop("device", None)
+    return _to(torch.Tensor.to, (args[0], CUDA if place is None else place), kwargs)
 
 
 def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    like = args[1] if len(args) > 1 else None
-    if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
-        _refuse_meta(args[0])
-        return torch.Tensor.to(args[0], META, like.dtype, *args[2:], **kwargs)
-    if _names_meta(like) or _names_meta(kwargs.get("device")):
+    like, device = args[1] if len(args) > 1 else None, kwargs.get("device")
+    if _names_meta(like) or _names_meta(device):
         return _on_plain_meta(func, args, kwargs)
-    if is_cuda(kwargs.get("device")):
-        kwargs["device"] = META
-    if len(args) > 1 and is_cuda(args[1]):
+    if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
+        func, args = torch.Tensor.to, (args[0], META, like.dtype, *args[2:])
+    elif is_cuda(like):
         args = (args[0], META, *args[2:])
-    if is_lazy(args[0]) and META in (kwargs.pop("device", None), *args[1:2]):
+    elif is_cuda(device):
+        kwargs["device"] = META
+    else:
+        return func(*args, **kwargs)
+    if is_lazy(args[0]):
         dtype = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)), None)
         return for_device(for_device(args[0]) if dtype is None else func(for_device(args[0]), dtype))
-    if META in (kwargs.get("device"), *args[1:2]):
-        _refuse_meta(args[0])
+    if type(args[0]) in (torch.Tensor, torch.nn.Parameter) and args[0].is_meta:  # to C++ it would be there already
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     return func(*args, **kwargs)
 
 

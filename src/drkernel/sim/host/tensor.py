@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, names, rule_of
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, BY_FORM, METADATA_OPERATORS, names, rule_of
 from drkernel.sim.gpu.shapes import bare, tensors_in
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
@@ -509,12 +509,7 @@ _CHECKED = {
 }
 """operators that do not look at their indices -> those that do"""
 _HOST_OPTIONS = frozenset(("device", "pin_memory", "generator", "non_blocking"))
-_TEMPLATES = names(
-    """
-    empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros
-    new_ones new_full
-    """
-)
+_TEMPLATES = BY_FORM | names("empty_like new_empty new_empty_strided")
 
 
 class _OperatorFacts:
