@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,20 @@ def test_an_interrupted_script_shows_what_was_seen_and_ends_with_130(tmp_path):
     done = drkernel_sim(script(tmp_path, text))
     assert done.returncode == 130, done.stderr
     assert "KeyboardInterrupt at script.py:3" in done.stdout and "1 PyTorch operator" in done.stdout
+
+
+def test_gradients_of_strided_single_taps_leave_memory_alone(tmp_path):
+    """oneDNN's ended the process with "double free or corruption"."""
+    text = """
+    import torch
+    x, g = torch.randn(2, 3, 96, 96, device="cuda"), torch.randn(2, 48, 48, 48, device="cuda")
+    x, g = (one.to(memory_format=torch.channels_last) for one in (x, g))
+    w, rest = torch.randn(48, 3, 1, 1, device="cuda"), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    torch.backends.cudnn.allow_tf32 = False
+    for _ in range(10):
+        dx, dw, _ = torch.ops.aten.convolution_backward(g, x, w, [0], *rest)
+    assert dx.stride() == x.stride()
+    torch.testing.assert_close(dw[..., 0, 0], torch.einsum("bohw,bihw->oi", g, x[..., ::2, ::2]), rtol=1e-3, atol=1e-3)
+    """
+    done = drkernel_sim(script(tmp_path, textwrap.dedent(text)))
+    assert done.returncode == 0, done.stderr

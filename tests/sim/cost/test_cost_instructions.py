@@ -573,3 +573,40 @@ def test_mma_sync_and_ldmatrix_take_issue_slots() -> None:
     assert block_lanes(halves, 128, H100)["issue"] == (8 + 6) * 128
     wide = replace(block, dots=(Dot("tensor_fp8", 2.0 * 64 * 64 * 128, 64, 64 * 64),))
     assert not block_lanes(wide, 128, H100)["issue"]
+
+
+OUTER = """
+module {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %q: !tt.ptr<f32>) {{
+    %at = tt.make_range {{end = {width} : i32, start = 0 : i32}} : tensor<{width}xi32>
+    %all = tt.splat %p : !tt.ptr<f32> -> tensor<{width}x!tt.ptr<f32>>
+    %where = tt.addptr %all, %at : tensor<{width}x!tt.ptr<f32>>, tensor<{width}xi32>
+    %x = tt.load %where : tensor<{width}x!tt.ptr<f32>>
+    %row = tt.expand_dims %x {{axis = 0 : i32}} : tensor<{width}xf32> -> tensor<1x{width}xf32>
+    %a = tt.broadcast %row : tensor<1x{width}xf32> -> tensor<{rows}x{width}xf32>
+    %b = tt.expand_dims %a {{axis = 0 : i32}} : tensor<{rows}x{width}xf32> -> tensor<1x{rows}x{width}xf32>
+    %c = tt.broadcast %b : tensor<1x{rows}x{width}xf32> -> tensor<{first}x{rows}x{width}xf32>
+    %d = arith.mulf %c, %c : tensor<{first}x{rows}x{width}xf32>
+    %sum = "tt.reduce"(%d) <{{axis = 2 : i32}}> ({{
+    ^bb0(%one: f32, %other: f32):
+      %both = arith.addf %one, %other : f32
+      tt.reduce.return %both : f32
+    }}) : (tensor<{first}x{rows}x{width}xf32>) -> tensor<{first}x{rows}xf32>
+    tt.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "rows", "width", "compiled"), [(4, 16, 64, 552), (8, 16, 32, 456), (2, 32, 128, 1000), (16, 16, 16, 384)]
+)
+def test_a_block_of_three_sides_lies_an_element_a_thread_along_its_last(
+    first: int, rows: int, width: int, compiled: int
+) -> None:
+    """``compiled``: instructions of a warp in an outer product's sum along that side (ptxas 12.8, sm_90, four warps),
+    with its loads and store: what is exchanged takes most of them."""
+    function = parse_ttir(OUTER.format(first=first, rows=rows, width=width))
+    (op,) = [op for op in walk(function.body) if op.name == "tt.reduce"]
+    counted = sum(numel * count / 128 for _, numel, count, _ in lane_instructions(op, layouts_of(function)))
+    assert 0.7 * compiled < counted < 1.25 * compiled

@@ -205,6 +205,7 @@ def test_operators_that_libraries_call(dev: sim.SimDevice) -> None:
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_products_of_halves_keep_their_sums_where_fp32_is_asked_for(half: torch.dtype, dev: sim.SimDevice) -> None:
+    torch.manual_seed(0)
     a, b, c = torch.randn(8, 64).to(half), torch.randn(64, 4).to(half), torch.randn(8, 4)
     mine, theirs, more = a.cuda(), b.cuda(), c.cuda()
     found = [
@@ -401,3 +402,21 @@ def test_the_limits_of_random_numbers_are_no_sizes(dev: sim.SimDevice) -> None:
     assert torch.normal(1e12, 1.0, (5,), device="cuda").shape == (5,)
     with pytest.raises(torch.OutOfMemoryError):
         torch.randint(2, (2**40,), device="cuda")
+
+
+def test_weights_go_to_pytorchs_device_without_memory_and_come_back_by_loaders(dev: sim.SimDevice) -> None:
+    """What accelerate does for ``from_pretrained``, first without memory, then by the class of what was there."""
+    x = torch.randn(3, 4, device="cuda").t()
+    like = torch.empty(2, device="meta")
+    for moved in (x.to("meta"), x.cpu().to(torch.device("meta")), x.to(like), torch.empty_like(x, device="meta")):
+        assert type(moved) is torch.Tensor and moved.is_meta and moved.shape == x.shape
+    assert x.to("meta").stride() == x.stride() and x.to(device="meta", dtype=torch.half).dtype == torch.half
+    for send in (torch.Tensor.cuda, lambda one: one.to("cuda"), lambda one: one.to(x)):
+        with pytest.raises(NotImplementedError, match=r"^Cannot copy out of meta tensor; no data!$"):
+            send(like)
+    layer = torch.nn.Linear(4, 4, device="cuda").to("meta")
+    assert layer.weight.is_meta and layer.to_empty(device="cuda").weight.is_cuda
+    kind: Any = type(layer.weight)
+    for value in (torch.ones(2), torch.ones(2, device="cuda")):
+        made = kind(value, requires_grad=False)
+        assert isinstance(made, torch.nn.Parameter) and not made.requires_grad and made.device == value.device

@@ -230,7 +230,7 @@ def lane_instructions(op: Op, layouts: Layouts) -> list[Lanes]:
 
 def _instructions_of(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     if op.name in COMBINED:
-        return _combine_lanes(op)
+        return _combine_lanes(op, layouts)
     if op.name in ("tt.load", "tt.store"):
         each = op.operands[0].type.numel, 1.0 / _vector(op)  # the access, and its predicate and address
         return [("issue", *each), ("int", each[0], 2.0 * each[1])]
@@ -304,7 +304,7 @@ def _aligned(value: Value, alone: bool, side: int, known: dict[tuple[int, bool],
     return known[key]
 
 
-def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
+def _combine_lanes(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     """Every element is combined once in its thread; then lanes and warps exchange what is left.
 
     A scan exchanges for every run of neighbours that a thread holds, goes through what the warps before have of it, and
@@ -318,10 +318,13 @@ def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
     lanes = [(unit, source.numel, float(count)) for unit, count in inner.items()]
     if op.name == "tt.map_elementwise":
         return lanes
-    axis = (source.shape or (1,))[int(op.attrs.get("axis", "0"))]
+    side, shape = int(op.attrs.get("axis", "0")), source.shape or (1,)
+    axis = shape[side]
     rows = source.numel // max(1, axis)
     across = _lanes_along(op)
-    exchanged, steps, others = max(1, rows * across), float(across.bit_length() - 1), 0.0
+    if layouts.default and len(shape) == 3:  # an element a thread, of all warps
+        across = min(axis, max(1, 32 * USUAL_WARPS // math.prod(shape[side + 1 :])))
+    exchanged, steps, others = max(1, rows * across), float(min(32, across).bit_length() - 1), 0.0
     if op.name == "tt.scan":
         lanes += lanes
         held, _, warps = spread(rows, axis, elem_bytes(source.elem), USUAL_WARPS) if _axis_is_last(op) else (1, 1, 1)

@@ -92,12 +92,15 @@ class Layouts:
     """index arithmetic that only ends in addresses and masks, with the accesses that these are of"""
     tiles: dict[int, list[Tile]]
     """values that are spread along tiles: each has what it needs of them made for itself"""
+    default: bool
+    """no access or product lays out blocks of three sides: lanes, then warps, go along the last, an element each"""
 
 
 def layouts_of(function: Function) -> Layouts:
     """Return the layouts of a kernel's values."""
     ops = walk(function.body)
-    return Layouts(_address_values(ops), _tiles(ops))
+    laid = (value for op in ops if op.name in (*_ACCESSES, *PRODUCTS) for value in op.operands)
+    return Layouts(_address_values(ops), _tiles(ops), default=not any(_rank(value) == 3 for value in laid))
 
 
 def _address_values(ops: list[Op]) -> dict[int, frozenset[Op]]:

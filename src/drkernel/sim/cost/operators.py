@@ -8,7 +8,7 @@ An operator is in exactly one of three classes, and ``test_cost_prices.py`` cove
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,32 +21,12 @@ from drkernel.sim.cost.roofline import L2State, kernel_cost
 from drkernel.sim.spec import GPUSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of an operator's schema."""
-
-    name: str
-    default: Any
-    result: bool
-    """whether it is only written (``out=`` and similar), so that its contents are not read"""
-
-
 @lru_cache(maxsize=4096)
-def signature(name: str) -> tuple[Parameter, ...]:
+def signature(name: str) -> Sequence[Any]:
     """Return the parameters of ``"add.Tensor"`` in order; none for an operator that torch does not have."""
     base, _, overload = name.removeprefix("aten::").removeprefix("aten.").partition(".")
-    packet = getattr(torch.ops.aten, base, None)
-    call = getattr(packet, overload or "default", None)
-    if call is None:
-        return ()
-    return tuple(
-        Parameter(
-            argument.name,
-            argument.default_value,
-            bool(argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write),
-        )
-        for argument in call._schema.arguments
-    )
+    call = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
+    return () if call is None else call._schema.arguments
 
 
 def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -58,15 +38,15 @@ def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[
         return list(args)
     parameters = signature(name)
     values = list(args)
-    values += [kwargs.get(parameter.name, parameter.default) for parameter in parameters[len(args) :]]
+    values += [kwargs.get(parameter.name, parameter.default_value) for parameter in parameters[len(args) :]]
     known = {parameter.name for parameter in parameters}
     return values + [value for key, value in kwargs.items() if key not in known]
 
 
 def read_only(name: str, values: Sequence[Any]) -> list[Any]:
-    """Return those of the ordered arguments whose contents the operator may read."""
+    """Return those of the ordered arguments whose contents the operator may read: not ``out=`` and similar."""
     parameters = signature(name)
-    return [value for k, value in enumerate(values) if k >= len(parameters) or not parameters[k].result]
+    return [value for k, value in enumerate(values) if k >= len(parameters) or not parameters[k].is_out]
 
 
 def by_name(name: str, values: Sequence[Any]) -> dict[str, Any]:
@@ -74,7 +54,7 @@ def by_name(name: str, values: Sequence[Any]) -> dict[str, Any]:
     parameters = signature(name)
     given = {parameter.name: value for parameter, value in zip(parameters, values, strict=False)}
     for parameter in parameters[len(values) :]:
-        given[parameter.name] = parameter.default
+        given[parameter.name] = parameter.default_value
     return given
 
 

@@ -142,11 +142,14 @@ LIBRARY_CALLS = names(
 )
 """Overloads that other backends take apart and a GPU runs whole: by cuDNN, or by kernels of PyTorch's CUDA build."""
 
-FREE_OPERATORS = names(
+ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")
+"""Operators whose result holds nothing yet."""
+
+FREE_OPERATORS = ALLOCATORS | names(
     """
-    empty new_empty empty_like empty_strided new_empty_strided empty_permuted detach alias view _unsafe_view reshape
-    _conj _neg_view _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split
-    split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
+    detach alias view _unsafe_view reshape _conj _neg_view _reshape_alias expand permute t transpose select slice
+    squeeze unsqueeze as_strided unbind split split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride
+    is_same_size
     """
 )
 """Operators that move no data on a GPU, for tracers that see no storages. The device looks at storages instead."""
@@ -165,9 +168,6 @@ FACTORIES = names(
     """
 )
 """Operators whose first argument is the size of what they make."""
-
-ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")
-"""Operators whose result holds nothing yet."""
 
 SIZED_BY_DATA = names(
     """
@@ -323,16 +323,23 @@ class InFloat32:
 
 
 class LaidByCudnn(InFloat32):
-    """A convolution whose result lies in memory as cuDNN leaves it."""
+    """A convolution, or its gradients, whose results lie in memory as cuDNN leaves them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator's result."""
-        return super().__call__(*args, **kwargs).contiguous(memory_format=layout_of_cudnn(*args[:2]))
+        """The operator's result, or results."""
+        gradients = self.overload is torch.ops.aten.convolution_backward.default
+        x, weight = args[gradients : gradients + 2]
+        layout = layout_of_cudnn(x, weight)
+        # oneDNN's gradient of single taps with strides, channels last, writes past its memory below eight channels
+        if gradients and max(weight.shape[2:]) == 1 < max(args[4]):
+            args = (*(one.clone(memory_format=torch.contiguous_format) for one in args[:3]), *args[3:])
+        result = super().__call__(*args, **kwargs)
+        return mapped(result, lambda part: part.contiguous(memory_format=layout) if part.dim() > 1 else part)
 
 
 def as_on_cuda(base: str, overload: Any) -> Any:
     """The overload, or what computes its halves in fp32 or lays out its result as a GPU's library does."""
-    if base in ("convolution", "_convolution"):
+    if base in ("convolution", "_convolution", "convolution_backward"):
         return LaidByCudnn(overload, base)
     public = base if base in IN_FLOAT32 or base in ACCUMULATES else base.removesuffix("_")
     return InFloat32(overload, base) if public in IN_FLOAT32 or public in ACCUMULATES or base in NORMS else overload

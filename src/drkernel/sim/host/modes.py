@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_map
 
 from drkernel.base.modes import DispatchMode
 from drkernel.sim.gpu.operator_rules import is_composite
+from drkernel.sim.gpu.shapes import bare
 from drkernel.sim.host.library_calls import records, registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
@@ -80,10 +81,9 @@ class MappedHost:
 DispatchKey = torch._C.DispatchKey
 _ZEROS_WITHOUT_MEMORY = torch.ops.aten._efficientzerotensor.default
 LEGACY_TYPES = {
-    "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
-    "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
-    "Bool": torch.bool,
-}  # fmt: skip
+    name: getattr(torch, f"{name}Tensor").dtype
+    for name in ("Half", "BFloat16", "Float", "Double", "Char", "Byte", "Short", "Int", "Long", "Bool")
+}
 _plain_meta = threading.local()
 """``.depth`` > 0 while host code makes meta tensors of its own"""
 
@@ -243,7 +243,7 @@ class DeviceArgumentMode(TorchFunctionMode):
         if device is not None:
             if is_cuda(device):
                 kwargs["device"] = META
-            elif torch.device(device).type == "meta":
+            elif _names_meta(device):
                 return _on_plain_meta(func, args, kwargs)
         pinned = kwargs.pop("pin_memory", False)
         if pinned and kwargs.get("device") is not META:
@@ -327,11 +327,17 @@ def is_cuda(value: Any) -> bool:
     return kind == "cuda"
 
 
+def _names_meta(value: Any) -> bool:
+    """Return whether an argument names PyTorch's device without memory, by itself or by a tensor there."""
+    value = value.device if isinstance(value, torch.Tensor) else value
+    return isinstance(value, (str, torch.device)) and torch.device(value).type == "meta"
+
+
 def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a call on meta tensors that host code requested by name; the device is not involved."""
     _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
     try:
-        return func(*args, **kwargs)
+        return func(*[bare(value) if isinstance(value, DeviceTensor) else value for value in args], **kwargs)
     finally:
         _plain_meta.depth -= 1
 
@@ -348,23 +354,27 @@ def unless_ours(original: Callable[..., Any], instead: Callable[..., Any]) -> Ca
 
 
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
-    if is_lazy(args[0]):
-        return for_device(args[0])
-    return args[0].to(META, **{key: value for key, value in kwargs.items() if key != "device"})
+    place = args[1] if len(args) > 1 else kwargs.pop("device", None)
+    return _to(torch.Tensor.to, (args[0], CUDA if place is None else place), kwargs)
 
 
 def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    like = args[1] if len(args) > 1 else None
+    like, device = args[1] if len(args) > 1 else None, kwargs.get("device")
+    if _names_meta(like) or _names_meta(device):
+        return _on_plain_meta(func, args, kwargs)
     if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
-        return torch.Tensor.to(args[0], META, like.dtype, *args[2:], **kwargs)
-    if is_cuda(kwargs.get("device")):
-        kwargs["device"] = META
-    if len(args) > 1 and is_cuda(args[1]):
+        func, args = torch.Tensor.to, (args[0], META, like.dtype, *args[2:])
+    elif is_cuda(like):
         args = (args[0], META, *args[2:])
-    if is_lazy(args[0]) and META in (kwargs.pop("device", None), *args[1:2]):
+    elif is_cuda(device):
+        kwargs["device"] = META
+    else:
+        return func(*args, **kwargs)
+    if is_lazy(args[0]):
         dtype = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)), None)
         return for_device(for_device(args[0]) if dtype is None else func(for_device(args[0]), dtype))
+    if type(args[0]) in (torch.Tensor, torch.nn.Parameter) and args[0].is_meta:  # to C++ it would be there already
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     return func(*args, **kwargs)
 
 

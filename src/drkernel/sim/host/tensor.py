@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, names, rule_of
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, BY_FORM, METADATA_OPERATORS, names, rule_of
 from drkernel.sim.gpu.shapes import bare, tensors_in
 from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
@@ -107,7 +107,9 @@ class DeviceTensor(torch.Tensor):
     _link: DeviceLink
 
     @staticmethod
-    def __new__(cls, spec: TensorSpec, owner: _Owner) -> DeviceTensor:
+    def __new__(cls, spec: Any, owner: _Owner | None = None, **options: Any) -> Any:
+        if owner is None:  # type(parameter)(value, requires_grad=...), as loaders of weights write
+            return torch.nn.Parameter(spec, **options)
         tensor = torch.Tensor._make_wrapper_subclass(
             cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META,
             storage_size=spec.storage, _extra_dispatch_keys=AUTOCAST,
@@ -118,7 +120,7 @@ class DeviceTensor(torch.Tensor):
         tensor._link = owner.link
         return tensor
 
-    def __init__(self, *args: Any) -> None: ...
+    def __init__(self, *args: Any, **options: Any) -> None: ...
 
     device = property(lambda self: CUDA)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
@@ -507,12 +509,7 @@ _CHECKED = {
 }
 """operators that do not look at their indices -> those that do"""
 _HOST_OPTIONS = frozenset(("device", "pin_memory", "generator", "non_blocking"))
-_TEMPLATES = names(
-    """
-    empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros
-    new_ones new_full
-    """
-)
+_TEMPLATES = BY_FORM | names("empty_like new_empty new_empty_strided")
 
 
 class _OperatorFacts:
