@@ -208,6 +208,15 @@ class TestWeights:
         assert side.bind(self.specs(gain=(96,), shift=(96,))) is None
         assert side.pairs == {"gain": "norm.weight", "shift": "norm.bias"}
 
+    def test_by_name_and_size_where_the_candidate_loads_itself_and_then_all_at_once(self):
+        side, turned = self.side("linear_gelu"), self.specs(linear__weight=(64, 48), linear__bias=(48,))
+        side.bind(turned)
+        assert side.pairs == {"linear.bias": "linear.bias"} and len(side.parts_of_weights) == 1
+        side = self.side("linear_gelu")
+        assert side.bind(turned, loads_itself=True) is None and len(side.pairs) == 2 and not side.apart
+        (part,) = side.parts_of_weights
+        assert sorted(part) == sorted(side.pairs)
+
     def test_constant_weights_must_be_there(self):
         wrong = self.side("layer_norm").bind(self.specs(norm__weight=(96,)))
         assert wrong is not None and "norm.bias [96]" in wrong

@@ -102,6 +102,31 @@ def test_weights_change_between_calls_in_place(either):
         either.load_state({"other": torch.zeros(1)})
 
 
+TURNED = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def _load_from_state_dict(self, state, prefix, *rest):
+        super()._load_from_state_dict({prefix + "weight": state[prefix + "weight"].T}, prefix, *rest)
+
+    def forward(self, x):
+        return x @ self.weight
+"""
+
+
+def test_a_module_loads_weights_in_its_own_way(either):
+    assert not either.load(LINEAR, [4], {}, seed=0).loads_itself
+    loaded = either.load(TURNED, [], {}, seed=0)
+    assert loaded.loads_itself and loaded.parameters["weight"].shape == (2, 3)
+    weight, x = torch.randn(3, 2), torch.randn(5, 2)
+    either.load_state({"weight": weight})
+    assert torch.allclose(either.call([either.put(x)]).outputs[0].value, x @ weight.T, atol=1e-6)
+
+
 def test_an_input_overwritten_keeps_its_object_and_address(either):
     either.load(
         """

@@ -118,20 +118,18 @@ def vary(
         reach, most = math.log2(max(float(values.abs().max()), 1e-30)), math.ceil(4 * first)
         by = max(0.0, HUGE + most - reach) if variant == "huge" else min(0.0, TINY - most - reach)
         return tensor if role in ("simplex", "unit") else _like(values * 2.0 ** round(strength * by), tensor)
-    if role in ("simplex", "unit"):
-        power = math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
-        values = values**power
+    if role == "simplex" or (role == "unit" and variant != "mixed"):
+        values = values ** math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
         if role == "simplex":
             values = values / values.sum(-1, keepdim=True)
         return _like(values, tensor)
     if variant == "mixed" and role != "scale_only":
-        allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
-        allowed = tuple(treatment for treatment in allowed if treatment not in without)
+        some = {"free": TREATMENTS, "factor_only": ("heavy", "scaled"), "unit": ("tiny",)}.get(role, ("heavy", "tiny"))
+        allowed = tuple(treatment for treatment in some if treatment not in without)
         return _like(_mixed(values, allowed, strength, tensor.dtype, generator, axes), tensor)
     if variant == "heavy" and role != "scale_only":
-        spread = 0.5 + 0.5 * first
-        values = values * torch.exp(strength * spread * torch.randn(values.shape, generator=generator).double())
-        return _like(values, tensor)
+        how = torch.tensor(strength * (0.5 + 0.5 * first) - 0.5, dtype=torch.float64)
+        return _like(_treated(values, "heavy", how, 0.0, tensor.dtype, generator), tensor)
     low, high = (40.0, 120.0) if variant == "large" else (0.4, 4.0)
     deviation = float(values.std())
     if variant == "large" and role == "free" and 0 < deviation < 1:  # large is large, however small the draw
@@ -220,8 +218,10 @@ def _treated(
     """Treat slices (double, one a row); ``how`` (rows, 1) in [0, 1) sets the strength of each."""
     if treatment == "zeros":
         return torch.zeros_like(part)
-    if treatment == "ties":
-        return torch.round(part / (0.5 * deviation)) * (0.5 * deviation) if deviation > 0 else part
+    if treatment == "ties":  # at both ends most of all; some are apart by little more than roundings
+        middle, step = part.mean(1, keepdim=True), max(0.5 * deviation, 1e-30) * (1 + how)
+        apart = torch.randint(-2, 3, part.shape, generator=generator) * 16 * torch.finfo(dtype).eps
+        return (torch.floor(part.clamp(middle - step, middle + step) / step) + 0.5) * step * (1 + apart)
     if treatment == "tiny":  # one in two of them denormal
         smallest = math.log2(torch.finfo(dtype).smallest_normal)
         return part * 2.0 ** torch.where(how < 0.5, 2 * how * smallest, smallest - 2 - 6 * (how - 0.5))

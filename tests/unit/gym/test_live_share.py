@@ -91,6 +91,20 @@ def test_slices_of_one_size_and_picked_rows_ask_for_nothing() -> None:
         assert reference_work(load_reference(LENGTHS.format(body=body, rows=4))).asked is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return x[lengths % 9].sum(1) * int(lengths[0])",
+        "return x.index_select(0, lengths % 9)",
+        "return torch.nn.functional.embedding(lengths % 9, x[:, 0])",
+    ],
+)
+def test_rows_that_indices_name_count_once(body: str) -> None:
+    reference = load_reference(LENGTHS.format(body=body, rows=9))
+    given = reference.draw_inputs(5)
+    assert reference_work(reference, given).named == pytest.approx(len((given[1] % 9).unique()) / 9)
+
+
 def test_what_no_whole_numbers_decide_asks_for_nothing() -> None:
     causal = SOURCE.format(body=SCORES + "return s.masked_fill(torch.ones(16, 16).triu(1) > 0, -1e9).softmax(-1) @ x")
     by_data = LENGTHS.format(body="return torch.where(x > 0, x, 0.0) * inside[:, :, None]", rows=4096)

@@ -137,7 +137,7 @@ class ExactCheck:
         with self._factory.open(self._request.settings) as fresh:
             assert isinstance(fresh, SimulatedSession)
             fresh.record()
-            if (weights := placed_weights(fresh, self._request, at, self._timed.choices)) is None:
+            if (weights := placed_weights(fresh, at, self._timed.choices)) is None:
                 raise TaskError("weights do not fit")
             return self._second_call(fresh, at, weights)
 
@@ -157,7 +157,7 @@ class ExactCheck:
     def _is_right(self, at: ExpectedSide) -> bool:
         """Whether the candidate's answer is right within tolerance at a size other than those that were checked."""
         with self._factory.open(self._request.settings) as session:
-            placed = placed_weights(session, self._request, at, self._timed.choices)
+            placed = placed_weights(session, at, self._timed.choices)
             return placed is not None and Checker(at, session).run("fresh")
 
     def contributes(self) -> bool:

@@ -8,6 +8,7 @@ does not have), one per purpose, so that knowing one reveals nothing about anoth
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import secrets
 from collections.abc import Collection, Iterator, Mapping
@@ -29,7 +30,7 @@ from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
     from drkernel.gym.session.base import JobSession
-    from drkernel.gym.session.protocol import ParameterSpec
+    from drkernel.gym.session.protocol import LoadResult, ParameterSpec
 
 
 class Seeds:
@@ -56,7 +57,7 @@ class ExpectedSide:
 
     def __init__(self, request: EvalRequest, source: str | None = None):
         """``source`` is the reference with other sizes than those of the request's profile."""
-        self.task = request.task
+        self.task, self.candidate = request.task, request.candidate
         self.has_dot = "dot(" in request.candidate
         """whether its text multiplies matrices by ``tl.dot``; used for advice only"""
         self.seeds = Seeds(request)
@@ -70,6 +71,7 @@ class ExpectedSide:
         self.rule = self.instance.rule
         self.pairs: dict[str, str] = {}
         """candidate's name -> reference's name of every weight that is handed over"""
+        self.loads_itself = False
         self.apart: list[str] = []
         """the reference's weights that the candidate builds for itself, so that none of them is ever drawn anew"""
         self.skipped = 0
@@ -84,18 +86,27 @@ class ExpectedSide:
         """
         return self.task.precision == "tf32"
 
+    def load(self, session: JobSession) -> LoadResult:
+        """Have a session load the candidate, built as the reference is."""
+        given = self.candidate, self.instance.init_args, self.instance.init_kwargs
+        return session.load(*given, seed=self.build_seed, conv_tf32=self.conv_tf32)
+
     # ---- weights
 
-    def bind(self, parameters: Mapping[str, ParameterSpec]) -> str | None:
+    def bind(self, parameters: Mapping[str, ParameterSpec], loads_itself: bool = False) -> str | None:
         """Decide which weights are passed on. Return what is wrong with the candidate's state, in words, or None.
 
-        Weights are matched by name and shape first; the rest is paired in order when all shapes agree. A weight without
-        a partner stays as the seed built it, on both sides. One that the constructor made constant could be omitted
-        unnoticed, so it must be present. One that is random to begin with shows in the answer, but whatever is computed
-        from it may be kept from the constructor on: such weights are :attr:`apart`, and earn no speedup.
+        Weights are matched by name and shape first, by name and size where the candidate ``loads_itself``; the rest is
+        paired in order when all shapes agree. A weight without a partner stays as the seed built it, on both sides. One
+        that the constructor made constant could be omitted unnoticed, so it must be present. One that is random to
+        begin with shows in the answer, but whatever is computed from it may be kept from the constructor on: such
+        weights are :attr:`apart`, and earn no speedup.
         """
         mine = {name: tuple(tensor.shape) for name, tensor in self.instance.model.state_dict().items()}
-        self.pairs = {name: name for name, spec in parameters.items() if mine.get(name) == tuple(spec.shape)}
+        self.loads_itself, of = loads_itself, math.prod if loads_itself else tuple
+        self.pairs = {
+            name: name for name, spec in parameters.items() if name in mine and of(mine[name]) == of(spec.shape)
+        }
         left = [name for name in mine if name not in self.pairs]
         theirs = [name for name in parameters if name not in self.pairs]
         if left and [mine[name] for name in left] == [tuple(parameters[name].shape) for name in theirs]:
@@ -131,7 +142,8 @@ class ExpectedSide:
         before every call."""
         state = (instance or self.instance).state_dict()
         given = {theirs: state[mine] for theirs, mine in self.pairs.items()}
-        session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in self.changing}
+        again = self.pairs.values() if self.changing and self.loads_itself else self.changing
+        session.starts_from = {name: value for name, value in given.items() if self.pairs[name] in again}
         if given:
             session.load_state({name: value for name, value in given.items() if not only or name in only})
 
@@ -143,10 +155,10 @@ class ExpectedSide:
     @cached_property
     def parts_of_weights(self) -> list[list[str]]:
         """Two secret halves of the candidate's weights that the reference gets others of in turn: what is made of
-        several and kept by some of them shows. Fewer where there are none, or one."""
+        several and kept by some of them shows. Fewer where there are none, or one, or all are loaded at once."""
         names = sorted(self.pairs) if self.has_weights else []
         random.Random(self.seeds("halves")).shuffle(names)
-        return [half for half in (names[::2], names[1::2]) if half]
+        return [half for half in ((names,) if self.loads_itself else (names[::2], names[1::2])) if half]
 
     def reweight(self, names: Collection[str]) -> None:
         """Give the reference other weights where the candidate has these names, in a secret stretch of each: a sample

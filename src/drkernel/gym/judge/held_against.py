@@ -254,7 +254,7 @@ def _of_launches(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: fl
 def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     """Lanes write no more than where it was checked, where masks may have hidden work in vain, and what lay far apart
     for each of them does not lie side by side, in fewer sectors. Products are held against the reference's; masks keep
-    away what they load along one axis, and what they write along two.
+    away what they load along one axis or the other, which may be as long as tiles, and what they write along two.
     """
     every = (launched, *checked)
     filled, *known = [one.filled for one in every]
@@ -263,7 +263,7 @@ def _of_lanes(launched: Launched, checked: Sequence[Launched]) -> Iterator[str]:
     stores, *known = [one.work[STORED] / (sum(one.wrote.values()) or 1.0) for one in every]
     if stores < SLACK * min(known):
         yield f"{launched.name} stores {stores:.3g} times what it touches; {min(known):.3g} where it was checked"
-    loads, *known = [one.unmasked(LOADED) / (one.writing or 1.0) ** (0.5 if one.products else 1) for one in every]
+    loads, *known = [one.unmasked(LOADED) / (1.0 if one.products else one.filled or 1.0) for one in every]
     if loads < BESIDE * min(known):
         yield f"{launched.name} loads {loads:.3g} times its lanes; {min(known):.3g} where it was checked"
 
@@ -419,7 +419,7 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
             expected = left * min(done, kept)
         if doing < expected:
             yield f"{doing:.1%} of the reference's arithmetic is done; {done:.1%} where it was checked"
-    least = _products_asked(one, same, min(left, PADDING) * kept)
+    least = _products_asked(one, same, min(left, PADDING) * kept, 1.0 - here.get(PYTORCH, 0.0))
     if one.kept_rows and there.get(PYTORCH, 0.0) >= MAIN * done:
         least[PYTORCH] = there[PYTORCH] * (PADDING * kept / max(1.0, done) if own.work.discards else UNPADDED)
     yield from _in_units(own, same, _products, least)
@@ -433,10 +433,11 @@ def _all_products(own: OwnCall, kept: float) -> bool:
     return own.work.products >= PADDING * own.work.flops and mine >= AGREEING * kept * own.work.products
 
 
-def _products_asked(one: Exercise, same: Sequence[Exercise], left: float) -> dict[str, float]:
+def _products_asked(one: Exercise, same: Sequence[Exercise], left: float, unpadded: float) -> dict[str, float]:
     """Products stay in their units; beside longer sums what vector units do is less.
 
-    A unit's part is that of the size where least of the others is padding.
+    A unit's part is that of the size where least of the others is padding, and no more than what PyTorch's operators,
+    which do not pad, leave ``unpadded`` of the reference's arithmetic.
     """
     assert one.work is not None
     parts: dict[str, float] = {}
@@ -445,7 +446,8 @@ def _products_asked(one: Exercise, same: Sequence[Exercise], left: float) -> dic
         for unit, count in _products(each.seen).items():
             parts[unit] = max(count / whole, parts.get(unit, 0.0))
     done = min(1.0, sum(_shares(_arithmetic, one.seen, one.work).values()))
-    return {unit: left * done * part for unit, part in parts.items() if part >= MAIN and unit != PYTORCH}
+    asked = {unit: done * part for unit, part in parts.items() if part >= MAIN and unit != PYTORCH}
+    return {unit: left * min(part, max(MAIN, unpadded)) for unit, part in asked.items()}
 
 
 def _vectors_asked(own: OwnCall, one: Exercise, left: float) -> dict[str, float]:
@@ -505,9 +507,10 @@ def _expected(counted: Mapping[float, float], size: float, root: float = -1 / 2)
 
 def _least_share(own: OwnCall, name: str, checked: Sequence[tuple[Mapping[str, int], Mapping[str, float]]]) -> float:
     """The least share of an argument to be read where the reference discards results, from sizes and shares, or by what
-    its lengths ask for where some was left out; else any smaller one is too small."""
-    if name in own.seen.sizes and own.work.asked and min(shares.get(name, 0.0) for _, shares in checked) < FULL:
-        return own.work.asked
+    its lengths ask for, or indices name, where some was left out; else any smaller one is too small."""
+    asked = own.work.asked or own.work.named
+    if name in own.seen.sizes and asked < 1.0 and min(shares.get(name, 0.0) for _, shares in checked) < FULL:
+        return asked
     if not own.work.discards or name not in own.seen.sizes:
         return math.inf
     counted = {float(sizes[name]): sizes[name] * shares.get(name, 0.0) for sizes, shares in checked if name in sizes}

@@ -266,20 +266,13 @@ class Trial:
     def _prepare(self, side: ExpectedSide) -> bool:
         """Load the candidate and pass on the weights; return False when it lacks some."""
         with self.phase("load"):
-            given = side.instance
             if self.settings.exact and isinstance(self.session, SimulatedSession):
                 self.session.record(inputs=False)
-            loaded = self.session.load(
-                self.request.candidate,
-                given.init_args,
-                given.init_kwargs,
-                seed=side.build_seed,
-                conv_tf32=side.conv_tf32,
-            )
+            loaded = side.load(self.session)
         if self.settings.unsafe_no_checks:
             return True
         with self.phase("checks"):
-            wrong = side.bind(loaded.parameters)
+            wrong = side.bind(loaded.parameters, loaded.loads_itself)
             if wrong is None:
                 side.hand_over(self.session)
             if wrong is not None:
@@ -538,10 +531,8 @@ class Trial:
         """Determine what the own kernels contribute to the calls that may be timed."""
 
         def reference() -> Profile | None:
-            inputs = checker.calls[0].case.inputs
-            if self.session.device.spec is None:
-                return None
-            return self._reference_profile(side, inputs)
+            modelled = self.session.device.spec is not None
+            return self._reference_profile(side, checker.calls[0].case.inputs) if modelled else None
 
         first = checker.calls[0].case.oracle
         if not bytes_of_outputs(first) and not first.mutated:  # nothing is asked for, and nothing need be launched
@@ -561,13 +552,10 @@ class Trial:
             self.facts.profile = chosen.detailed_profile(self.request.candidate)
         if self.facts.coverage is None:
             return
-        if not self.contribution.credited:
-            condemned = any(finding.severity == "hack" for finding in self.contribution.findings)
-            if condemned:
-                self.facts.coverage = 0.0
-            else:
-                self.facts.withhold()
-        elif self.unproven:
+        credited = self.contribution.credited
+        if not (credited or any(finding.severity == "hack" for finding in self.contribution.findings)):
+            self.facts.withhold()
+        elif self.unproven or not credited:
             self.facts.coverage = 0.0
         else:
             self.facts.coverage = counted_coverage(chosen, idle, self.contribution)
@@ -634,12 +622,11 @@ class Trial:
         """The verdict."""
         self._weigh_calls()
         self._name_sizes()
-        candidate = self.request.candidate.encode("utf-8", "surrogatepass")
         return storable(
             {
                 "status": self._status(),
                 "task_id": self.request.task.id,
-                "candidate_sha256": hashlib.sha256(candidate).hexdigest(),
+                "candidate_sha256": hashlib.sha256(self.request.candidate.encode("utf-8", "surrogatepass")).hexdigest(),
                 "device": self.settings.device,
                 "baseline": self.settings.baseline,
                 "findings": tuple(self.findings),
@@ -667,15 +654,13 @@ class Trial:
             return
         checker = self.checker
         records = device_records(checker.calls)
-        late = [command for record in records for command in record.late_work]
-        if late:
+        if late := [command for record in records for command in record.late_work]:
             self.findings.append(show.late_work(late))
         self.findings += show.from_device([finding for record in records for finding in record.findings])
         self.findings += checker.findings
         if kept := list(checker.side.problem.constants.kept.values()):
             self.findings.append(show.constants_kept(kept))
-        copies = records[-1].copies if records else {}
-        if copies:
+        if records and (copies := records[-1].copies):
             self.findings.append(show.host_copies(copies))
         self.facts.correctness = checker.correctness
 

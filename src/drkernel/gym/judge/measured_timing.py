@@ -302,9 +302,10 @@ def measure_at_own_sizes(
             _load_reference(side, reference, settings.baseline, given.reference, *terms)
             reference.starts_from = {f"{PREFIX[settings.baseline]}{name}": given.state[name] for name in side.changing}
         candidate.load(request.candidate, *terms, seed=side.build_seed, conv_tf32=side.conv_tf32)
-        for theirs, mine in side.pairs.items():
-            candidate.load_state({theirs: given.state[mine]})
-            candidate.starts_from |= {theirs: given.state[mine]} if mine in side.changing else {}
+        for group in [list(side.pairs)] if side.loads_itself else [[theirs] for theirs in side.pairs]:
+            state = {theirs: given.state[side.pairs[theirs]] for theirs in group}
+            candidate.load_state(state)
+            candidate.starts_from |= state if any(side.pairs[theirs] in side.changing for theirs in group) else {}
         return _measured(_OwnPairs(side, candidate, reference, given), settings, launched)
 
 

@@ -245,6 +245,7 @@ _COUNTED_ON = "h200"
 _MASKS = ("tril", "triu", "masked_fill", "diag")
 _TAKEN = ("index", "gather", "take")
 """operators that keep those elements of their argument that indices name"""
+_TABLES = ("embedding", "index.", "index_select")  # whole rows
 _PICKS = (*_TAKEN, "embedding")
 _SELECTIONS = (*_TAKEN, "slice", "select")
 """operators that keep a part of their argument's elements"""
@@ -293,6 +294,8 @@ class ReferenceWork:
     asked: float | None = None
     """the least share that masks, and slices up to numbers that the host reads, keep of anything, where all of them
     follow from whole numbers among the inputs"""
+    named: float = 1.0
+    """the least share of a table's rows that indices name, each counted once, where they are known"""
 
     @property
     def operations(self) -> float:
@@ -317,19 +320,29 @@ _PARTS = ("tril", "triu", "diag", "masked_s")
 class _WatchedEngine(DeviceEngine):
     """A device that looks at how much of the elements its masking operators keep."""
 
-    live = taken = 1.0
-    """the least share that a mask keeps, half where it is not known, and that indices take"""
+    live = taken = named = 1.0
+    """the least share that a mask keeps, half where it is not known, that indices take, and of rows that they name"""
     known = True
     """whether all masks were known"""
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, as any device does."""
-        self.live = min(self.live, self._kept(name, {**by_name(name, args), **kwargs}))
+        given = {**by_name(name, args), **kwargs}
+        self.live = min(self.live, self._kept(name, given))
+        self.named = min(self.named, self._named(given)) if name.startswith(_TABLES) else self.named
         result = super().op(name, args, kwargs)
         if name.startswith(_TAKEN) and isinstance(result, TensorSpec):
             of = self.heap.held(args[0].handle).tensor.numel()
             self.taken = min(self.taken, math.prod(result.shape) / max(1, of))
         return result
+
+    def _named(self, given: Mapping[str, Any]) -> float:
+        """Share of a table's rows that indices name, each counted once; 1 where they are not known."""
+        index, table = tree_leaves(given.get("indices", given.get("index"))), given.get("weight", given.get("self"))
+        known = self.contents(index[0].handle) if len(index) == 1 and isinstance(index[0], Ref) else None
+        if known is None or known.dtype == torch.bool or not isinstance(table, Ref):
+            return 1.0
+        return float(known.unique().numel()) / max(1, self.heap.held(table.handle).tensor.shape[given.get("dim") or 0])
 
     def _kept(self, name: str, given: Mapping[str, Any]) -> float:
         """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
@@ -468,6 +481,7 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
         elements=elements,
         live=max(HALF, min(engine.live, engine.taken)),
         asked=live if numbers and engine.known and live < 1 else None,
+        named=engine.named,
     )
     return _Timed(profile, work)
 

@@ -417,7 +417,7 @@ def _forms_differ(
     """How outputs or weights differ from the reference's in number, shape or dtype."""
     for theirs, mine in pairs.items():
         shape = state[theirs].shape if theirs in state else None
-        if mine in forms.state and shape != forms.state[mine][0]:
+        if mine in forms.state and (shape is None or math.prod(shape) != math.prod(forms.state[mine][0])):
             return f"{theirs} has shape {list(shape or ())}, the reference's {list(forms.state[mine][0])}"
     if forms.outputs is None:
         return None
@@ -541,7 +541,7 @@ class OwnTiming:
             return []
         with self.factory.open(self.request.settings) as session:
             try:
-                if (weights := placed_weights(session, self.request, side, preferred)) is None:
+                if (weights := placed_weights(session, side, preferred)) is None:
                     return []
                 checker = Checker(side, session)
                 usual = checker.run(modes[0])
@@ -591,17 +591,12 @@ class OwnTiming:
         return [one for place, one in enumerate(found) if one not in found[:place]]
 
 
-def placed_weights(
-    session: JobSession, request: EvalRequest, side: ExpectedSide, preferred: Sequence[Choice]
-) -> dict[str, Place] | None:
+def placed_weights(session: JobSession, side: ExpectedSide, preferred: Sequence[Choice]) -> dict[str, Place] | None:
     """Load the candidate, with the ``preferred`` configurations of its kernels, and pass on the weights; return their
     addresses, None where they do not fit."""
-    given = side.instance
     session.prefer(preferred)
-    loaded = session.load(
-        request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32
-    )
-    if side.bind(loaded.parameters) is not None:
+    loaded = side.load(session)
+    if side.bind(loaded.parameters, loaded.loads_itself) is not None:
         return None
     side.hand_over(session)
     return places_of_weights(session, loaded)

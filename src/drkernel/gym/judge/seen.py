@@ -92,15 +92,11 @@ class Launched:
 
     @property
     def filled(self) -> float:
-        """Bytes touched by stores and atomics, each once, as a share of those of all their lanes; for atomics alone,
-        which may meet, the lanes that write."""
-        touched = sum(self.wrote.values()) if self.asked(STORED) else self.work.get(UPDATES, 0.0)
-        return touched / (self.asked(WRITTEN) or 1.0)
-
-    @property
-    def writing(self) -> float:
-        """Lanes that write, each as often as it does, as a share of all: the same where no two write to one place."""
-        return self.work.get(UPDATES, 0.0) / (self.asked(WRITTEN) or 1.0) or self.filled
+        """Bytes touched by stores and atomics, each once, as a share of those of stores' lanes, beside which all
+        programs may update one counter; for atomics alone, which may meet, the lanes that write."""
+        if stored := self.asked(STORED):
+            return sum(self.wrote.values()) / stored
+        return self.work.get(UPDATES, 0.0) / (self.asked(WRITTEN) or 1.0)
 
     @property
     def meeting(self) -> float:

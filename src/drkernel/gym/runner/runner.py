@@ -95,7 +95,8 @@ class Runner:
         self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
             raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
-        return {"type": type_name(self._module), "parameters": self._parameters()}
+        own = loads_itself(self._module)
+        return {"type": type_name(self._module), "parameters": self._parameters(), "own": own}
 
     def _construct(self, new: Any, args: list[Any], kwargs: dict[str, Any], header: dict[str, Any]) -> Any:
         """Build the module; its tensors are made on the device when that is requested and the constructor allows it."""
@@ -126,6 +127,9 @@ class Runner:
         if unknown := sorted(set(given) - set(state)):
             raise KeyError(f"the module has no state named {', '.join(unknown[:10])}")
         with torch.no_grad():
+            if loads_itself(self._module):
+                self._module.load_state_dict(given, strict=False)
+                return None
             for name, value in given.items():
                 if value.shape != state[name].shape:
                     raise ValueError(f"{name} has shape {tuple(state[name].shape)}, not {tuple(value.shape)}")
@@ -188,6 +192,15 @@ class Runner:
         for handle in header["handles"]:
             self._tensors.pop(handle, None)
         return None
+
+
+def loads_itself(module: Any) -> bool:
+    """Whether some step of loading its state, or that of a module below it, is not PyTorch's own."""
+    steps: list[Any] = []
+    for one in module.modules() if isinstance(module, torch.nn.Module) else ():
+        hooks = [*one._load_state_dict_pre_hooks.values(), *one._load_state_dict_post_hooks.values()]
+        steps += [one.load_state_dict, one._load_from_state_dict, *(getattr(hook, "hook", hook) for hook in hooks)]
+    return not all(str(step.__module__).startswith("torch.") for step in steps)
 
 
 class CompileError(Exception):

@@ -157,7 +157,11 @@ class JobSession(ABC):
             terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32, "built_there": built_there}
             answer = self._ask({"do": "load", **terms}, payload)
             seconds = time.monotonic() - start
-        return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
+        return self._checked(
+            lambda: LoadResult(
+                str(answer["type"])[:100], _parameters(answer["parameters"]), seconds, bool(answer["own"])
+            )
+        )
 
     def _before_load(self, source: str, conv_tf32: bool) -> None:  # noqa: B027 most kinds need not know
         """Note what the judge's side of a session needs to know about a candidate."""
@@ -168,7 +172,8 @@ class JobSession(ABC):
         self._ask({"do": "prefer", "choices": wanted})
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""
+        """Copy values into parameters and buffers in place, or have a module load them that does so in its own way.
+        Names not given keep theirs; unknown names are an error."""
         data, payload = pack(dict(tensors))
         with self._serving():
             self._ask({"do": "load_state", "state": data}, payload)

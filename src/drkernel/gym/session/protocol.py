@@ -75,6 +75,8 @@ class LoadResult:
     """its state dict: names, shapes and dtypes, buffers included"""
     seconds: float
     """wall seconds that the runner took"""
+    loads_itself: bool = False
+    """whether a module of it loads state in a way of its own: all of it is loaded at once, then"""
 
 
 @dataclass(frozen=True)
