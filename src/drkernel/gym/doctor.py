@@ -212,7 +212,8 @@ def _torch(number: int) -> str:
 def _card(settings: EvalSettings, factory: OpensSessions, number: int) -> str:
     """The runner has the card that the judge means."""
     judge = _seen(torch.cuda.get_device_properties(number))
-    with _timed(settings, factory, _SEES) as session:
+    with factory.open(settings) as session:
+        session.load(_SEES, [], {}, seed=0)
         session.call([])
         runner = session.stdout().strip()
     if runner != judge:
@@ -230,7 +231,8 @@ def _seen(card: Any) -> str:
 def _launch(settings: EvalSettings, factory: OpensSessions) -> str:
     """Triton compiles in the sandbox, and a launch is executed, told and skipped."""
     x = torch.randn(1000)
-    with _timed(settings, factory, _TRITON) as session:
+    with factory.open(settings) as session:
+        session.load(_TRITON, [], {}, seed=0)
         start = time.perf_counter()
         first = session.call([x])
         seconds = time.perf_counter() - start
@@ -326,10 +328,11 @@ def _itself(settings: EvalSettings, factory: OpensSessions) -> str:
 
 def _output(settings: EvalSettings, factory: OpensSessions, nbytes: int) -> str:
     """An honest candidate with an output of this size is not accused."""
-    task = _DOUBLE.replace("1 << 18", str(nbytes // 4))
+    rows = max(1, nbytes // 4096)
+    task, source = (text.replace("ROWS", str(rows)) for text in (_OUTER, _OUTER_TRITON))
     terms = {"checks": 1, "knock_out": False, "other_calls": False, "co_judge": "off", "trials": 10}
     memory = max(settings.memory_bytes, 8 * nbytes + (4 << 30 if nbytes > 64 << 20 else 0))
-    return _graded(settings, factory, task, _TRITON, **terms, memory_bytes=memory)
+    return _graded(settings, factory, task, source, **terms, memory_bytes=memory)
 
 
 def _together(settings: EvalSettings, factory: OpensSessions) -> str:
@@ -412,6 +415,29 @@ class ModelNew(torch.nn.Module):
     def forward(self, x, turns):
         out = torch.empty_like(x)
         chain[(1,)](x, out, turns, num_warps=1)
+        return out
+"""
+_OUTER = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return x[:, None] * y[None, :]
+
+def get_inputs():
+    return [torch.randn(ROWS), torch.randn(1024)]
+"""
+_OUTER_TRITON = f"""{_HEAD}
+@triton.jit
+def outer(x, y, out):
+    row = tl.program_id(0)
+    at = tl.arange(0, 1024)
+    tl.store(out + row.to(tl.int64) * 1024 + at, tl.load(x + row) * tl.load(y + at))
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        out = torch.empty((x.numel(), 1024), dtype=x.dtype, device=x.device)
+        outer[(x.numel(),)](x, y, out)
         return out
 """
 _TUNED = (

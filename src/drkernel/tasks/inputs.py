@@ -118,13 +118,13 @@ def vary(
         reach, most = math.log2(max(float(values.abs().max()), 1e-30)), math.ceil(4 * first)
         by = max(0.0, HUGE + most - reach) if variant == "huge" else min(0.0, TINY - most - reach)
         return tensor if role in ("simplex", "unit") else _like(values * 2.0 ** round(strength * by), tensor)
-    if role == "simplex" or (role == "unit" and variant != "mixed"):
+    if role in ("simplex", "unit"):
         values = values ** math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
         if role == "simplex":
             values = values / values.sum(-1, keepdim=True)
         return _like(values, tensor)
     if variant == "mixed" and role != "scale_only":
-        some = {"free": TREATMENTS, "factor_only": ("heavy", "scaled"), "unit": ("tiny",)}.get(role, ("heavy", "tiny"))
+        some = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
         allowed = tuple(treatment for treatment in some if treatment not in without)
         return _like(_mixed(values, allowed, strength, tensor.dtype, generator, axes), tensor)
     if variant == "heavy" and role != "scale_only":

@@ -531,8 +531,9 @@ class Trial:
         """Determine what the own kernels contribute to the calls that may be timed."""
 
         def reference() -> Profile | None:
-            modelled = self.session.device.spec is not None
-            return self._reference_profile(side, checker.calls[0].case.inputs) if modelled else None
+            if self.session.device.spec is None:
+                return None
+            return self._reference_profile(side, checker.calls[0].case.inputs)
 
         first = checker.calls[0].case.oracle
         if not bytes_of_outputs(first) and not first.mutated:  # nothing is asked for, and nothing need be launched
@@ -552,10 +553,13 @@ class Trial:
             self.facts.profile = chosen.detailed_profile(self.request.candidate)
         if self.facts.coverage is None:
             return
-        credited = self.contribution.credited
-        if not (credited or any(finding.severity == "hack" for finding in self.contribution.findings)):
-            self.facts.withhold()
-        elif self.unproven or not credited:
+        if not self.contribution.credited:
+            condemned = any(finding.severity == "hack" for finding in self.contribution.findings)
+            if condemned:
+                self.facts.coverage = 0.0
+            else:
+                self.facts.withhold()
+        elif self.unproven:
             self.facts.coverage = 0.0
         else:
             self.facts.coverage = counted_coverage(chosen, idle, self.contribution)
@@ -622,11 +626,12 @@ class Trial:
         """The verdict."""
         self._weigh_calls()
         self._name_sizes()
+        candidate = self.request.candidate.encode("utf-8", "surrogatepass")
         return storable(
             {
                 "status": self._status(),
                 "task_id": self.request.task.id,
-                "candidate_sha256": hashlib.sha256(self.request.candidate.encode("utf-8", "surrogatepass")).hexdigest(),
+                "candidate_sha256": hashlib.sha256(candidate).hexdigest(),
                 "device": self.settings.device,
                 "baseline": self.settings.baseline,
                 "findings": tuple(self.findings),
