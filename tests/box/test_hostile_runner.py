@@ -124,7 +124,7 @@ class HostileRunner(threading.Thread):
     def honest(self, header, payload):
         what = header["do"]
         if what == "load":
-            return {"type": "ModelNew", "parameters": {"scale": {"shape": [3], "dtype": "float32"}}}
+            return {"type": "ModelNew", "parameters": {"scale": {"shape": [3], "dtype": "float32"}}, "own": False}
         if what == "put":
             return self.keep(tensor_of(header["tensor"], payload))
         if what == "write":
