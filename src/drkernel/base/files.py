@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -66,13 +66,23 @@ def _sync(path: Path) -> None:
 # ---- a cache on disk
 
 
-def user_cache(name: str) -> DiskCache | None:
-    """The user's cache of that name, opened once in a process; None where :func:`open_cache` has none."""
-    return _opened(cache_folder(name))
+def kept_or_made(name: str, make: Callable[[], bytes], *key: str) -> bytes:
+    """The entry of a key in the user's cache of that name; where there is none, what ``make`` returns, which is kept.
+
+    Where :func:`open_cache` has no cache it is made every time. An exception of ``make`` is not kept.
+    """
+    disk = _opened(cache_folder(name))
+    kept = None if disk is None else disk.get(*key)
+    if kept is None:
+        kept = make()
+        if disk is not None:
+            disk.put(kept, *key)
+    return kept
 
 
 @lru_cache
 def _opened(folder: Path) -> DiskCache | None:
+    """Opened once in a process."""
     return open_cache(folder)
 
 

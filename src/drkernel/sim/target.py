@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from drkernel.base.files import Recent, user_cache
+from drkernel.base.files import Recent, kept_or_made
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.sim.compile_worker import lower_to_ttgir
 from drkernel.sim.cost.roofline import blocks_per_sm
@@ -312,17 +312,11 @@ def _cached(request: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps([_version("triton"), request], sort_keys=True)
     if text in _memory:
         return _memory[text]
-    disk = user_cache("compile")
-    kept = disk.get(text) if disk is not None else None
-    if kept is not None:
-        answer: dict[str, Any] = json.loads(kept)
-    else:
-        try:
-            answer = _compiler.ask(request, TIMEOUT_SECONDS)
-        except ProcessFailure as error:  # it may be the machine's: tried again next time
-            return {"error": CRASH, "message": f"the compiler failed on this kernel: {error}"}
-        if disk is not None:
-            disk.put(json.dumps(answer).encode(), text)
+    try:
+        kept = kept_or_made("compile", lambda: json.dumps(_compiler.ask(request, TIMEOUT_SECONDS)).encode(), text)
+    except ProcessFailure as error:  # it may be the machine's: tried again next time
+        return {"error": CRASH, "message": f"the compiler failed on this kernel: {error}"}
+    answer: dict[str, Any] = json.loads(kept)
     _memory[text] = answer
     return answer
 

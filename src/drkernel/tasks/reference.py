@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from drkernel.base.files import user_cache
+from drkernel.base.files import kept_or_made
 from drkernel.digest import source_digest
 from drkernel.task import TaskError
 
@@ -230,16 +230,10 @@ def remembered(
 
     @wraps(function)
     def answer(asked: Asked, *args: Terms.args, **named: Terms.kwargs) -> Fact:
-        disk = user_cache("tasks")
         source = asked if isinstance(asked, str) else asked.source
         key = (function.__name__, source, repr((args, named)), torch.__version__, source_digest("tasks", "sim"))
-        kept = None if disk is None else disk.get(*key)
-        if kept is not None:
-            return cast("Fact", kind().validate_json(kept))
-        found = function(asked, *args, **named)
-        if disk is not None:
-            disk.put(kind().dump_json(found), *key)
-        return found
+        kept = kept_or_made("tasks", lambda: kind().dump_json(function(asked, *args, **named)), *key)
+        return cast("Fact", kind().validate_json(kept))
 
     return cast(Callable[Concatenate[Asked, Terms], Fact], lru_cache(maxsize=512)(answer))
 

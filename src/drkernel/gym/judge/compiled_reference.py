@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from drkernel.base.files import user_cache
+from drkernel.base.files import kept_or_made
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.digest import source_digest
 from drkernel.gym.judge.memory import bound_this_process, default_budget
@@ -47,10 +47,11 @@ def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Profile
     Raises :class:`NotCompiled`, for instance for a reference that becomes more than one graph.
     """
     key = [source, spec.model_dump_json(), str(conv_tf32), torch.__version__, version("triton"), source_digest("sim")]
-    disk = user_cache("torch_compile")
-    kept = disk.get(*key) if disk is not None else None
-    if kept is not None:
-        return Profile.model_validate_json(kept)
+    return Profile.model_validate_json(kept_or_made("torch_compile", lambda: _compiled(source, spec, conv_tf32), *key))
+
+
+def _compiled(source: str, spec: GPUSpec, conv_tf32: bool) -> bytes:
+    """The profile as JSON."""
     request = {
         "source": source, "conv_tf32": conv_tf32, "seconds": COMPILE_SECONDS, "memory_bytes": default_budget()
     }  # fmt: skip
@@ -60,10 +61,7 @@ def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Profile
         raise NotCompiled(f"the compiler: {error}") from error
     if "error" in answer:
         raise NotCompiled(answer["error"])
-    profile = Profile.model_validate(answer["profile"])
-    if disk is not None:
-        disk.put(profile.model_dump_json().encode(), *key)
-    return profile
+    return Profile.model_validate(answer["profile"]).model_dump_json().encode()
 
 
 @lru_cache(maxsize=4)
