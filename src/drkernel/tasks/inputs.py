@@ -119,17 +119,19 @@ def vary(
         by = max(0.0, HUGE + most - reach) if variant == "huge" else min(0.0, TINY - most - reach)
         return tensor if role in ("simplex", "unit") else _like(values * 2.0 ** round(strength * by), tensor)
     if role in ("simplex", "unit"):
-        values = values ** math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
+        power = math.exp(strength * (2 * first - 1) * (1.2 if variant == "heavy" else 0.9))
+        values = values**power
         if role == "simplex":
             values = values / values.sum(-1, keepdim=True)
         return _like(values, tensor)
     if variant == "mixed" and role != "scale_only":
-        some = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
-        allowed = tuple(treatment for treatment in some if treatment not in without)
+        allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
+        allowed = tuple(treatment for treatment in allowed if treatment not in without)
         return _like(_mixed(values, allowed, strength, tensor.dtype, generator, axes), tensor)
     if variant == "heavy" and role != "scale_only":
-        how = torch.tensor(strength * (0.5 + 0.5 * first) - 0.5, dtype=torch.float64)
-        return _like(_treated(values, "heavy", how, 0.0, tensor.dtype, generator), tensor)
+        spread = 0.5 + 0.5 * first
+        values = values * torch.exp(strength * spread * torch.randn(values.shape, generator=generator).double())
+        return _like(values, tensor)
     low, high = (40.0, 120.0) if variant == "large" else (0.4, 4.0)
     deviation = float(values.std())
     if variant == "large" and role == "free" and 0 < deviation < 1:  # large is large, however small the draw

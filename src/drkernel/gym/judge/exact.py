@@ -311,8 +311,9 @@ def _smaller(request: EvalRequest, side: ExpectedSide) -> Iterator[ExpectedSide]
     """The reference at smaller sizes with the candidate's weights, those with whole rows first; none where it was
     checked at the smallest, or others fit."""
     with suppress(TaskError):
-        below = [most for most in (SMALL, LESS) if estimate(side.reference).over(most) > 1]
-        sizings = {one.source: one for one in (thin_sizing(request.task, most) for most in below)}
+        cost = estimate(side.reference)
+        below = [thin_sizing(request.task, most) for most in (SMALL, LESS) if cost.over(most) > 1]
+        sizings = {one.source: one for one in below}
         for source, one in sorted(sizings.items(), key=lambda item: not item[1].kept_rows):
             if not one.inputs_only or source == side.reference.source:
                 continue

@@ -72,6 +72,7 @@ class ExpectedSide:
         self.pairs: dict[str, str] = {}
         """candidate's name -> reference's name of every weight that is handed over"""
         self.loads_itself = False
+        """whether the candidate loads weights in a way of its own: by name and size, all of them at once"""
         self.apart: list[str] = []
         """the reference's weights that the candidate builds for itself, so that none of them is ever drawn anew"""
         self.skipped = 0
