@@ -54,7 +54,7 @@ class CpuFactory:
         self.launcher = gym.factory._alive()
         self.health, self.close = dict, lambda: None
 
-    def open(self, settings: EvalSettings, *, data_free: bool = False) -> CudaSession:
+    def open(self, settings: EvalSettings) -> CudaSession:
         return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", EXECUTES, 0)))
 
 

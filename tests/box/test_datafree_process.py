@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from device_process import device_process
-from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.gpu.device_journal import LaunchEntry, Operator, entries_of
 from drkernel.sim.gpu.heap import OverBudget
 
@@ -32,7 +31,8 @@ def test_memory_beyond_the_budget_is_refused_across_the_process() -> None:
 
 @pytest.fixture(scope="module")
 def dev() -> Iterator[Any]:
-    with device_process(data_free=DataFree(contents_bytes=1 << 10)) as device:
+    with device_process() as device:
+        device.control.without_data(64 << 20)
         yield device
 
 
@@ -40,8 +40,8 @@ def test_a_call_is_counted_without_data(dev: Any) -> None:
     specs = dev.control.begin_call([torch.empty(1 << 24, 64, device="meta"), torch.arange(8)])
     x = torch.empty(1 << 24, 64, device="cuda")
     kept = torch.arange(100).cuda()
-    lost = torch.arange(1000).cuda()
-    assert kept.sum().item() == 4950 and lost.cpu().shape == (1000,) and not lost.cpu().any()
+    lost = torch.arange(1 << 22).cuda()
+    assert kept.sum().item() == 4950 and lost.cpu().shape == (1 << 22,) and not lost.cpu().any()
     out = torch.empty_like(x)
     scale_kernel[(1 << 20,)](x, out, x.numel(), BLOCK=1024)
     record = dev.control.end_call(outputs=[out._handle, 12345])
@@ -52,7 +52,7 @@ def test_a_call_is_counted_without_data(dev: Any) -> None:
     (launch,) = [entry for entry in entries if isinstance(entry, LaunchEntry)]
     assert record.launches[0].programs == 1 << 20 and [sum(use) for _, *use in launch.stats.footprint] == [1 << 32] * 2
     assert [entry.name for entry in entries if isinstance(entry, Operator)] == ["sum.default"]
-    assert "int64 tensor of shape [1000]" in record.dependences[0].message
+    assert "int64 tensor of shape [4194304]" in record.dependences[0].message
 
 
 def test_the_judge_sees_that_an_input_was_written(dev: Any) -> None:

@@ -224,7 +224,7 @@ class HostileFactory:
         self.seed = seed
         self.launcher = SimpleNamespace(alive=True, kill=self.kill, drain=lambda job: None, log=lambda: "")
 
-    def open(self, settings, *, data_free=False):
+    def open(self, settings):
         cuda = settings.device.startswith("cuda")
         kind = CudaSession if cuda else SimulatedSession
         return kind(self.launcher, settings, Job(self.seed, settings.device, cuda=cuda))

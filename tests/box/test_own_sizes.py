@@ -426,3 +426,20 @@ def test_the_last_of_many_programs_may_finish_a_row(gym):
     """Its part in what is stored is as small where it is checked with whole rows."""
     verdict = gym.grade(builtin_task("level1/variance"), LAST, profile="tiny", other_calls=False, seed=1)
     assert verdict.speedup is not None and (verdict.coverage or 0.0) > 0.9, verdict.findings
+
+
+ONCE = """
+import sys
+if "loaded" in vars(sys):
+    {again}
+sys.loaded = True
+"""
+
+
+@pytest.mark.parametrize("again", ["raise RuntimeError('its operators are registered')", "__import__('os')._exit(1)"])
+def test_what_cannot_be_loaded_twice_is_timed_in_a_process_of_its_own(gym, again):
+    plain = grade(gym, task_named("tall_norm"), HONEST, seed=1, other_calls=True)
+    once = grade(gym, task_named("tall_norm"), ONCE.format(again=again) + HONEST, seed=1, other_calls=True)
+    assert once.speedup == plain.speedup and once.status == "correct"
+    assert {one.kind for one in once.findings} == {one.kind for one in plain.findings}
+    assert "other_calls" in once.phases

@@ -370,3 +370,50 @@ def test_unknown_devices_are_refused_before_anything_starts():
             EvalSettings(device=device)
         with SessionFactory() as factory, pytest.raises(DeviceMissing, match=r"sim:h200|sim:GPU"):
             factory.open(EvalSettings.model_construct(device=device))
+
+
+def test_a_second_module_runs_without_data_while_the_first_stands_by(session):
+    session.load(LINEAR, [4], {}, seed=1)
+    weights = {"linear.weight": torch.randn(4, 4), "linear.bias": torch.randn(4)}
+    session.load_state(weights)
+    x = torch.randn(3, 4)
+    before = session.call([session.put(x)])
+    with session.without_data():
+        assert session.load(LINEAR, [1 << 16], {}, seed=1, built_there=True).parameters["linear.bias"].shape == (
+            1 << 16,
+        )
+        there = session.call([torch.empty(1 << 16, 1 << 16, device="meta")])
+        assert there.outputs[0].value is None and there.outputs[0].shape == (1 << 16, 1 << 16)
+        with pytest.raises(ValueError, match="not held by the judge"):
+            session.read(before.outputs[0].handle)
+        mine = {out.handle for out in (*before.outputs, *there.outputs)} | {*before.arguments, *there.arguments}
+        assert len(mine) == 8, "handles of both devices differ"
+    torch.testing.assert_close(session.read(before.outputs[0].handle), before.outputs[0].value)
+    again = session.call([session.put(x)])
+    torch.testing.assert_close(again.outputs[0].value, before.outputs[0].value)
+    assert again.outputs[2].value == 2 and not session.changed()
+
+
+KEEPS = """
+import builtins, torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        builtins.kept = vars(builtins).get("kept", [x + 1 for _ in range(64)])
+        return torch.cuda.memory_allocated()
+"""
+
+
+def test_tensors_of_the_first_module_may_die_while_the_second_runs(session):
+    session.load(KEEPS, [], {}, seed=1)
+    first = session.call([torch.ones(1 << 20)])
+    with session.without_data():
+        session.load("import builtins\nbuiltins.kept = None" + KEEPS, [], {}, seed=1)
+        assert session.call([torch.empty(8, device="meta")]).outputs[0].value < 1 << 20
+    assert session.call(first.arguments).outputs[0].value == first.outputs[0].value - (64 << 22)
+
+
+def test_what_ends_while_the_second_runs_ends_the_session(session):
+    session.load(LINEAR, [4], {}, seed=1)
+    with pytest.raises(SessionError, match="exited"), session.without_data():
+        session.load("import os\nos._exit(3)", [], {}, seed=1)
+    assert session.over

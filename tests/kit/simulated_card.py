@@ -171,14 +171,14 @@ class CardFactory:
         self.simulated = SessionFactory(launcher=self.launcher, spares=0)
         self.health = self.simulated.health
 
-    def open(self, settings: Any, *, data_free: bool = False) -> Any:
+    def open(self, settings: Any) -> Any:
         """A session on the settings' device."""
         from drkernel.gym.runner.launcher import JobTerms
         from drkernel.gym.sandbox.layers import RunnerLimits
         from drkernel.gym.session.cuda import CudaSession
 
         if settings.place.simulated:
-            return self.simulated.open(settings, data_free=data_free)
+            return self.simulated.open(settings)
         limits = RunnerLimits(memory_bytes=2 << 30, allow_exec=True, processes=512, open_files=4096)
         return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms(settings.device, limits, 0)))
 

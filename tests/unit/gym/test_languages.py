@@ -152,7 +152,7 @@ def test_deep_nesting_does_not_break_it():
 class NothingOpens:
     """A factory whose runner must not be needed."""
 
-    def open(self, settings, *, data_free=False):
+    def open(self, settings):
         raise AssertionError("a runner was started")
 
 

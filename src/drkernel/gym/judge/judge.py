@@ -294,6 +294,8 @@ class Trial:
         if self.settings.timing:
             with self.phase("timing"):
                 self._take_time(side, self.session, checker.calls)
+            if self.settings.place.simulated and checker.session.over:
+                self._revive(side, checker)
         if self.idle:
             self.findings.append(show.idle_kernel(self.idle.values()))
         if checker.passed:

@@ -1,14 +1,14 @@
 """The sizes at which a candidate is checked and timed, and its run at the task's own, without data.
 
 Correctness needs data and runs at sizes that can be executed; time needs none and is modelled at the task's own sizes.
-A fresh runner builds the module at those sizes and calls it several times: nothing of their size is allocated, neither
-here nor there. Its device counts what the calls do, and this process prices it, as it does for checked calls, if they
-did nothing that was not right in a call with data.
+The runner builds a second module at those sizes, which is called several times: nothing of their size is allocated,
+neither here nor there. A device without data counts what the calls do, and this process prices it, as it does for
+checked calls, if they did nothing that was not right in a call with data.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -285,9 +285,10 @@ class OwnRun:
 
 
 def run_at_own_sizes(
-    request: EvalRequest, own: Chosen, side: ExpectedSide, factory: OpensSessions, host_reads: int
+    request: EvalRequest, own: Chosen, side: ExpectedSide, checker: Checker, factory: OpensSessions
 ) -> OwnRun:
-    """Build and call the candidate at its task's own sizes. ``host_reads``: of a call where it was checked.
+    """Build and call the candidate at its task's own sizes: in the process in which it was checked, and where it fails
+    there, as what it keeps may be in its way, in a fresh one.
 
     Raises :class:`Untimed`, :class:`DataDependent`, :class:`FailedThere`, and :class:`SessionError` when the machinery
     fails.
@@ -304,17 +305,24 @@ def run_at_own_sizes(
     given = bytes_among([init_args, init_kwargs])
     if given > request.settings.checked_bytes:
         raise Untimed(f"arguments of the constructor take {given} bytes, which would have to be handed over")
-    session = factory.open(request.settings, data_free=True)
-    with session, _explained():
+    reads = max(call.result.record.device.host_reads for call in checker.calls if call.result.record.device)
+
+    def run_in(session: JobSession) -> OwnRun:
         loaded = session.load(
             request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
             built_there=work.weight_bytes > BUILT_HERE,
         )  # fmt: skip
         state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-        run = _Calls(session, list(forms.inputs), work, weight_places(state), host_reads)
+        run = _Calls(session, list(forms.inputs), work, weight_places(state), reads)
         calls = run.timed()
-    differ = _forms_differ(forms, side.pairs, state, run.outputs)
-    return OwnRun([record for record, _ in calls], [call for _, call in calls], profile, differ)
+        differ = _forms_differ(forms, side.pairs, state, run.outputs)
+        return OwnRun([record for record, _ in calls], [call for _, call in calls], profile, differ)
+
+    if not checker.session.over:
+        with suppress(FailedThere), _explained(), checker.session.without_data():
+            return run_in(checker.session)
+    with _explained(), factory.open(request.settings) as session, session.without_data():
+        return run_in(session)
 
 
 @contextmanager
@@ -465,9 +473,8 @@ class OwnTiming:
         checker = self.checker
         timed = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
         exercises = self._right(timed, checker.session, self.weights, self.checked)
-        reads = max(call.result.record.device.host_reads for call in self.checker.calls if call.result.record.device)
         try:
-            run = run_at_own_sizes(self.request, self.own, self.side, self.factory, reads)
+            run = run_at_own_sizes(self.request, self.own, self.side, checker, self.factory)
         except FailedThere as error:
             self.findings.append(show.size_dependent([f"it does not run there: {error}"], [], []))
             return None

@@ -141,24 +141,15 @@ def _enter(scratch: str, path: str, *, gpu: bool) -> None:
     os.chdir(scratch)
 
 
-def device_main(gpu: str, card: dict[str, Any] | None, memory_bytes: int, budget_bytes: int | None) -> Main:
-    """Run as the device, on the judge's side, with descriptors 3 (host) and 4 (control). ``card``: a user's own GPU.
-
-    With ``budget_bytes`` it has no data: its memory is addresses only, and this many bytes may be used for small
-    contents.
-    """
+def device_main(gpu: str, card: dict[str, Any] | None, memory_bytes: int) -> Main:
+    """Run as the device, on the judge's side, with descriptors 3 (host) and 4 (control). ``card``: a user's own GPU."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
-        from drkernel.sim.gpu.datafree import DataFree
         from drkernel.sim.process.device_server import serve_device
         from drkernel.sim.spec import learn_card
 
         learn_card(card)
-        host, control = socket.socket(fileno=3), socket.socket(fileno=4)
-        data_free = None if budget_bytes is None else DataFree()
-        serve_device(
-            gpu, host, control, memory_bytes=memory_bytes, data_free=data_free, budget_bytes=budget_bytes
-        )  # fmt: skip
+        serve_device(gpu, socket.socket(fileno=3), socket.socket(fileno=4), memory_bytes=memory_bytes)
 
     return main
 

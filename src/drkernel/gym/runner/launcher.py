@@ -52,8 +52,6 @@ class JobTerms:
     """as in settings: 'sim:h200', 'cuda:0'; 'cpu' serves tests"""
     limits: RunnerLimits
     device_memory_bytes: int
-    data_free: bool = False
-    """the simulated device has no data: its memory is addresses only, and work is counted but not done"""
     visible: Mapping[str, str] = field(default_factory=dict)
     """of a real GPU, the variables that make it the only one that the runner sees"""
 
@@ -248,8 +246,7 @@ class Launcher:
         job = JobHandle(next(self._ids), terms, result, control, output)
         message = {
             "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
-            "limits": vars(terms.limits),
-            "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
+            "limits": vars(terms.limits), "device_memory_bytes": terms.device_memory_bytes,
             "visible": dict(terms.visible),
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]

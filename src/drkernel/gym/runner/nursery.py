@@ -53,8 +53,6 @@ class DeviceTerms:
     card: dict[str, Any] | None
     """of a user's own GPU, its values"""
     memory_bytes: int
-    budget_bytes: int | None
-    """limit on this machine's memory, for a device without data; None for one with data"""
     limits: sandbox.RunnerLimits
     uid: int | None
 
@@ -159,5 +157,5 @@ def _fork(message: dict[str, Any], fds: list[int], surroundings: sandbox.Surroun
         return child.fork(serve, own, errors, None, surroundings, linux.fork_sibling)
     limits, in_use = sandbox.RunnerLimits(**message["limits"]), processes.address_space(os.getpid())
     how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
-    main = child.device_main(message["gpu"], message["card"], message["memory_bytes"], message["budget_bytes"])
+    main = child.device_main(message["gpu"], message["card"], message["memory_bytes"])
     return child.fork(main, fds, None, how, surroundings, linux.fork_sibling)

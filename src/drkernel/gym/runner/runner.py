@@ -37,6 +37,7 @@ class Runner:
         self._importing = False
         self._module: Any = None
         self._tensors: dict[int, torch.Tensor] = {}
+        self._standing_by: tuple[Any, ...] = ()
         self.data = bytearray()
         """bytes that accompany the answer"""
 
@@ -44,6 +45,7 @@ class Runner:
         """The commands that the judge may send."""
         return {
             "load": self._load,
+            "stand_by": self._stand_by,
             "prefer": self._prefer,
             "load_state": self._load_state,
             "state": self._tensors_of_state,
@@ -105,6 +107,14 @@ class Runner:
                 return new(*args, **kwargs)
         torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
         return new(*args, **kwargs)
+
+    def _stand_by(self, header: dict[str, Any], payload: bytearray) -> Any:
+        """Put what is loaded aside, for the candidate to be loaded once more; or back."""
+        if header["on"]:
+            self._standing_by = self._module, self._tensors, sys.modules.get("candidate")
+            self._module, self._tensors = None, {}
+        else:
+            self._module, self._tensors, sys.modules["candidate"] = self._standing_by
 
     def _prefer(self, header: dict[str, Any], payload: bytearray) -> Any:
         prefer(header["choices"])

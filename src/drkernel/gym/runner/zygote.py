@@ -201,12 +201,9 @@ class Zygote:
         result, output, *others = fds
         if device.spec is not None:  # read by now: the runner may not read this package's files
             host_runner, *device_fds = others
-            budget = limits.memory_bytes if message["data_free"] else None  # its memory is addresses
-            held = (device_bytes if budget is None else budget) + EXECUTOR_BYTES
+            held = device_bytes + EXECUTOR_BYTES
             allowed = replace(limits, memory_bytes=held, processes=64 + PATIENT_UNDER_WAY, allow_exec=False)
-            terms = DeviceTerms(
-                device.spec.name, message["card"], device_bytes, budget, allowed, around.device_uid(job.slot)
-            )
+            terms = DeviceTerms(device.spec.name, message["card"], device_bytes, allowed, around.device_uid(job.slot))
             job.device = self.nursery.fork(terms, device_fds)
             others = [host_runner]
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)

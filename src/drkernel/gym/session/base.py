@@ -132,6 +132,11 @@ class JobSession(ABC):
     def release(self, handles: Iterable[int]) -> None:
         """Release inputs and outputs."""
 
+    def without_data(self) -> AbstractContextManager[None]:
+        """In the block a second module of the candidate, still to be loaded, runs on a device without data, for as long
+        as a session may; the first stands by, and goes on afterwards unless the session has ended."""
+        raise NotImplementedError("a real GPU has data")
+
     # ---- the candidate
 
     def load(
@@ -394,11 +399,8 @@ class JobSession(ABC):
 class OpensSessions(Protocol):
     """The session factory's interface that the judge needs."""
 
-    def open(self, settings: EvalSettings, *, data_free: bool = False) -> JobSession:
-        """A fresh runner on the settings' device.
-
-        ``data_free``: its simulated device holds no data, and counts and models at sizes that nobody could execute.
-        """
+    def open(self, settings: EvalSettings) -> JobSession:
+        """A fresh runner on the settings' device."""
 
 
 def describe_status(status: int) -> str:

@@ -31,8 +31,8 @@ class SessionFactory:
     """Opens sessions; owns the zygote and replaces a dead one, unless it is given ``launcher``. Thread-safe, a context
     manager.
 
-    ``spares``: runners of each kind (with data and without) forked ahead of the next :meth:`open`, so that the fork is
-    not waited for. They know nothing of the candidate to come. ``without``: sandbox layers to leave out.
+    ``spares``: runners forked ahead of the next :meth:`open`, so that the fork is not waited for. They know nothing of
+    the candidate to come. ``without``: sandbox layers to leave out.
     """
 
     def __init__(self, *, spares: int = 1, without: Iterable[str] = (), launcher: Launcher | None = None):
@@ -51,17 +51,16 @@ class SessionFactory:
         self._alive().wait_ready()
         return self
 
-    def open(self, settings: EvalSettings, *, data_free: bool = False) -> SimulatedSession | CudaSession:
-        """A fresh runner on the settings' device. With ``data_free`` a simulated one holds no data.
+    def open(self, settings: EvalSettings) -> SimulatedSession | CudaSession:
+        """A fresh runner on the settings' device.
 
         Raises :class:`DeviceMissing` when this machine has no such device, and :class:`SessionError` of kind
         ``infra_error`` when the machinery fails.
         """
         device = require_device(settings.device)
         if device.spec is not None:
-            memory = device.spec.hbm_bytes if data_free else min(device.spec.hbm_bytes, settings.memory_bytes)
-            terms = JobTerms(device.name, _limits(settings), memory, data_free)
-            return self._open(settings, terms, SimulatedSession)
+            memory = min(device.spec.hbm_bytes, settings.memory_bytes)
+            return self._open(settings, JobTerms(device.name, _limits(settings), memory), SimulatedSession)
         limits = _limits(settings)
         # a candidate, which is not known yet, may run its language's compilers
         cpu_s = limits.cpu_s + int(2 * max(language.compile_s for language in LANGUAGES.values()))
@@ -82,22 +81,19 @@ class SessionFactory:
         return session
 
     def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
-        """A waiting job on these terms; one of this kind on other terms is ended to make room."""
+        """A waiting job on these terms; one on other terms is ended to make room."""
         while True:
             with self._lock:
-                job = next((job for job in self._ready if job.terms.data_free == terms.data_free), None)
-                if job is None:
+                if not self._ready:
                     return None
-                self._ready.remove(job)
+                job = self._ready.popleft()
             if job.usable and job.terms == terms:
                 return job
             launcher.kill(job)
 
     def _stock(self, launcher: Launcher, terms: JobTerms) -> None:
         """Fork runners for the next candidates while this one is being judged."""
-        with self._lock:
-            wanted = self._spares - sum(job.terms.data_free == terms.data_free for job in self._ready)
-        for _ in range(wanted):
+        for _ in range(self._spares - len(self._ready)):
             job = launcher.spawn(terms)
             with self._lock:
                 self._ready.append(job)

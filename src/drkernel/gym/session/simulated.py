@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, Unpack
 
 import torch
@@ -102,6 +102,23 @@ class SimulatedSession(JobSession):
         claimed = self._checked(lambda: claims_of(answer, len(forms)))
         outputs, _ = self._collect(claimed, list(forms.values()), self._settings.memory_bytes)
         return dict(zip(forms, outputs, strict=False))
+
+    @contextmanager
+    def without_data(self) -> Iterator[None]:
+        kept = self._left, self._specs, self.starts_from
+        self._left, self._specs, self.starts_from = self._settings.deadline_s, {}, {}
+        try:
+            self._stand_by(self._settings.memory_bytes)
+            yield
+        finally:
+            if not self.over:
+                with suppress(SessionError):  # the session has ended then
+                    self._stand_by(None)
+            self._left, self._specs, self.starts_from = kept
+
+    def _stand_by(self, budget_bytes: int | None) -> None:
+        self._on_device(lambda: self._control.without_data(budget_bytes))
+        self._ask({"do": "stand_by", "on": budget_bytes is not None})
 
     def _grant(self, spec: TensorSpec) -> int:
         self._specs[spec.handle] = spec

@@ -178,7 +178,7 @@ class DeviceHeap:
         self._storages: dict[int, int] = {}  # address -> live handles
         self._numbers: dict[int, int] = {}  # address -> number of the storage that was put there last
         self._fresh: set[int] = set()  # storages that may hold bytes which nothing wrote
-        self._next = itertools.count(1)
+        self.handles = itertools.count(1)
         self.newest = 0  # number of the storage that was made last
 
     def held(self, handle: int) -> Held:
@@ -231,7 +231,7 @@ class DeviceHeap:
             )
         storage = tensor.untyped_storage()
         base = self._place(storage)
-        handle = next(self._next)
+        handle = next(self.handles)
         held = Held(tensor, self._spec(tensor, handle, base), base, storage.nbytes())
         require_inside(held)
         self._retain(held, initialized or not self.has_data)

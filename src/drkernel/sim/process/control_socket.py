@@ -533,6 +533,11 @@ class DeviceControl:
         """Refuse (or accept) the host's commands, without touching counters."""
         self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32})
 
+    def without_data(self, budget_bytes: int | None) -> None:
+        """Have a new device without data take all commands, with this limit on its memory here; None: the one with data
+        again, as it was."""
+        self._ask({"do": "without_data", "budget": budget_bytes})
+
     def shutdown(self) -> None:
         """End the device process."""
         with contextlib.suppress(ConnectionLost, OSError, ProtocolError):

@@ -27,6 +27,8 @@ from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive
 
 MAX_KERNELS = 4096
 """most different kernels that one host may launch"""
+SMALL_BYTES = 1 << 20
+"""tensors up to here are sent without asking whether the device wants their elements"""
 
 # ---- the device process
 
@@ -35,11 +37,17 @@ class _DeviceServer:
     """Serves both sockets, one command at a time."""
 
     def __init__(self, engine: DeviceEngine, host: socket.socket, control: socket.socket):
-        self.engine = engine
         self.host = host
         self.control = control
         self.desk = ControlDesk(engine)
+        self._aside: ControlDesk | None = None
+        """the device with data, while one without data takes the commands"""
         self._kernels: dict[str, str] = {}
+
+    @property
+    def engine(self) -> DeviceEngine:
+        """The device that takes the commands."""
+        return self.desk.engine
 
     def run(self) -> None:
         """Serve until the judge sends shutdown or closes its socket. A host that breaks the protocol is cut off."""
@@ -71,7 +79,7 @@ class _DeviceServer:
 
     def _serve_control(self) -> None:
         header, payload = receive(self.control)
-        self._answer(self.control, self.desk.command, header, payload)
+        self._answer(self.control, self._control_command, header, payload)
 
     def _answer(self, sock: socket.socket, command: Any, header: Any, payload: bytearray) -> None:
         if not isinstance(header, dict) or not isinstance(header.get("do"), str):
@@ -84,6 +92,17 @@ class _DeviceServer:
             send(sock, {"error": named(error)})
             return
         send(sock, {"ok": result}, data)
+
+    def _control_command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        if header["do"] != "without_data":
+            return self.desk.command(header, payload)
+        if (budget := header["budget"]) is None and self._aside is not None:
+            self.desk, self._aside = self._aside, None
+        elif budget is not None and self._aside is None:
+            self.desk.frozen, self._aside, spec = True, self.desk, self.engine.spec
+            self.desk = ControlDesk(DeviceEngine(spec, data_free=DataFree(), budget_bytes=budget))
+            self.engine.heap.handles = self._aside.engine.heap.handles  # none of theirs is taken for another's
+        return None, b""
 
     def _host_command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._free_of_host(header.get("free", ()))
@@ -167,10 +186,11 @@ class _DeviceServer:
         if not isinstance(handles, list):
             raise ProtocolError("handles to free must be a list")
         for handle in handles:
-            if isinstance(handle, int) and handle in self.desk.visible:
-                self.desk.visible.discard(handle)
-                if handle not in self.desk.pinned:
-                    self.engine.free(handle)
+            for desk in (self.desk, self._aside):
+                if desk is not None and isinstance(handle, int) and handle in desk.visible:
+                    desk.visible.discard(handle)
+                    if handle not in desk.pinned:
+                        desk.engine.free(handle)
 
     def _show(self, result: Any) -> Any:
         """Make results visible to the host."""
@@ -194,14 +214,11 @@ class _DeviceServer:
 
 def serve_device(
     spec_name: str, host: socket.socket, control: socket.socket, *, checks: str = "auto",
-    memory_bytes: int | None = None, depth: Depth = "ttir", data_free: DataFree | None = None,
-    budget_bytes: int | None = None,
+    memory_bytes: int | None = None, depth: Depth = "ttir", budget_bytes: int | None = None,
 ) -> None:  # fmt: skip
-    """Run as the device until the judge shuts it down or disconnects; without data if settings for that are given."""
+    """Run as the device until the judge shuts it down or disconnects."""
     spec = get_spec(spec_name)
-    engine = DeviceEngine(
-        spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
-    )
+    engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth, budget_bytes=budget_bytes)
     _DeviceServer(engine, host, control).run()
 
 
@@ -220,7 +237,6 @@ class SocketChannel:
         self._sock = sock
         self._lock = threading.RLock()
         self._pending_free: list[int] = []
-        self._most: int | None = None
         self._kernels: dict[str, str] = {}  # text of a kernel that the device has -> its name there
 
     def _ask(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> tuple[Any, bytearray]:
@@ -251,15 +267,12 @@ class SocketChannel:
         return registers, spills, shared
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
-        if tensor.numel() * tensor.element_size() > self._wanted():
+        nbytes = tensor.numel() * tensor.element_size()
+        if nbytes > SMALL_BYTES and nbytes > int(
+            self.query("contents_bytes")
+        ):  # elements that the device has no use for
             return decode(self._ask({"do": "upload", "contents": False, **describe(tensor)})[0])
         return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])
-
-    def _wanted(self) -> int:
-        """Return the size, in bytes, of the largest tensor whose elements the device wants."""
-        if self._most is None:
-            self._most = int(self.query("contents_bytes"))
-        return self._most
 
     def download(self, ref: Ref) -> torch.Tensor:
         described, data = self._ask({"do": "download", "tensor": encode(ref)})
