@@ -152,11 +152,40 @@ def test_a_wrapped_kernel_is_launched_outside_of_a_triton_op_too() -> None:
         assert out.eq(2).all() and len(device.launches) == 1
 
 
-def test_export_is_refused_by_name() -> None:
+def test_an_exported_program_runs_on_the_device() -> None:
+    class Shifted(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).relu() + self.shift + torch.arange(4, device=x.device)
+
     with sim.device("h200"):
-        layer = torch.nn.Linear(4, 4).cuda()
-        with pytest.raises(UnsupportedOp, match=r"torch\.export"):
-            torch.export.export(layer, (torch.ones(2, 4, device="cuda"),))
+        layer, x, y = Shifted(4, 4).cuda(), torch.ones(2, 4, device="cuda"), torch.randn(3, 4, device="cuda")
+        layer.shift = torch.ones(4, device="cuda")  # neither a parameter nor a buffer
+        with pytest.raises(UnsupportedOp, match="strict=True"):
+            torch.export.export(layer, (x,), strict=True)
+        program = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+        assert "'meta'" not in program.graph_module.code
+        assert program.module()(y).equal(layer(y))
+
+
+def test_make_fx_writes_down_what_ran() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with sim.device("h200"):
+        x, y, weight = torch.ones(3, device="cuda"), torch.randn(3, device="cuda"), torch.randn(3, device="cuda")
+        graph = make_fx(lambda x: x.sin() * weight + torch.ones(3, device=x.device))(x)
+        assert graph(y).equal(y.sin() * weight + 1)
+
+
+def test_an_operator_of_a_kernel_passes_torchs_own_checks() -> None:
+    @torch.library.triton_op("drkernel_test::double_checked", mutates_args={})
+    def double(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        torch.library.wrap_triton(double_kernel)[(2,)](x, out, 100, BLOCK=64)
+        return out
+
+    double.register_autograd(lambda ctx, gradient: 2 * gradient, setup_context=lambda ctx, inputs, output: None)
+    with sim.device("h200"):
+        torch.library.opcheck(double, (torch.randn(100, device="cuda", requires_grad=True),))
 
 
 def test_what_looks_at_a_gpu_from_outside_is_refused_by_name() -> None:

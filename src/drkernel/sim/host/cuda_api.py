@@ -492,7 +492,7 @@ def cuda_api_on(
         (torch.utils, "swap_tensors", link.swap),
         (torch.nn.TransformerEncoder, "forward", encode_on(torch.nn.TransformerEncoder.forward)),
         (torch.cuda, "_compile_kernel", loading.refusing(f"torch.cuda._compile_kernel {NO_SOURCE}")),
-        (torch.export, "export", loading.refusing(f"torch.export {NO_GRAPH}")),
+        (torch.export, "export", loading.export_on(torch.export.export)),
         (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._ops.OpOverload, "redispatch", redispatch_on(torch._ops.OpOverload.redispatch, link.dispatch)),
         (torch._library.triton, "is_wrap_triton_enabled", faking),  # launched, and recorded only while traced

@@ -40,6 +40,18 @@ class Partial:
         raise NotOffered(f"{type(self).__name__}.{name} is not offered on the simulated device")
 
 
+def export_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``torch.export.export`` that traces, and does not have TorchDynamo read host code."""
+
+    @functools.wraps(original)
+    def export(*args: Any, strict: bool = False, **kwargs: Any) -> Any:
+        if strict:
+            raise UnsupportedOp("torch.export of strict=True is not offered on the simulated device")
+        return original(*args, strict=False, **kwargs)
+
+    return export
+
+
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a ``torch.load`` that accepts the GPU as a place to load to."""
 

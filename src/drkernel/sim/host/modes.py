@@ -21,13 +21,14 @@ from torch.nn.functional import embedding_bag, multi_head_attention_forward
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
+from torch.utils._python_dispatch import _pop_mode_temporarily
 from torch.utils._pytree import tree_map
 
 from drkernel.base.modes import DispatchMode
 from drkernel.sim.gpu.operator_rules import is_composite
 from drkernel.sim.gpu.shapes import bare
 from drkernel.sim.host.library_calls import records, registered_kernel
-from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told
+from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told, traced
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
 _pinned: dict[int, StorageWeakRef] = {}
@@ -78,7 +79,7 @@ class MappedHost:
             host.copy_(device)
 
 
-DispatchKey = torch._C.DispatchKey
+DispatchKey, TRACER = torch._C.DispatchKey, torch._C._TorchDispatchModeKey.PROXY
 _ZEROS_WITHOUT_MEMORY = torch.ops.aten._efficientzerotensor.default
 LEGACY_TYPES = {
     name: getattr(torch, f"{name}Tensor").dtype
@@ -104,6 +105,9 @@ class OperatorMode(DispatchMode):
         plain = getattr(_plain_meta, "depth", 0) > 0
         if faking() and not plain:
             return faked(func, args, kwargs)
+        if torch._C._get_dispatch_mode(TRACER) is not None:
+            with _pop_mode_temporarily(TRACER) as tracer, self:  # type: ignore[arg-type]
+                return traced(tracer, func, types, args, kwargs)
         if isinstance(func, torch._ops.HigherOrderOperator):
             eager = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
             if eager is None:
@@ -147,9 +151,10 @@ class OperatorMode(DispatchMode):
         return self.link.dispatch(func, args, kwargs)
 
 
-_OF_FORMS: dict[Any, Callable[..., bool]] = {
+_OF_FORMS: dict[Any, Callable[..., bool | None]] = {
     torch.ops.aten.is_same_size.default: lambda one, other: one.shape == other.shape,
     torch.ops.aten.is_pinned.default: lambda *_: False,
+    torch.ops.aten._assert_tensor_metadata.default: lambda *_, **__: None,  # of an exported program: as it was traced
 }
 """questions about tensors, of any device, that the host answers"""
 
@@ -242,7 +247,7 @@ class DeviceArgumentMode(TorchFunctionMode):
         device = kwargs.get("device")
         if device is not None:
             if is_cuda(device):
-                kwargs["device"] = META
+                kwargs["device"] = CUDA if faking() else META
             elif _names_meta(device):
                 return _on_plain_meta(func, args, kwargs)
         pinned = kwargs.pop("pin_memory", False)
@@ -365,9 +370,9 @@ def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
         func, args = torch.Tensor.to, (args[0], META, like.dtype, *args[2:])
     elif is_cuda(like):
-        args = (args[0], META, *args[2:])
+        args = (args[0], CUDA if faking() else META, *args[2:])
     elif is_cuda(device):
-        kwargs["device"] = META
+        kwargs["device"] = CUDA if faking() else META
     else:
         return func(*args, **kwargs)
     if is_lazy(args[0]):

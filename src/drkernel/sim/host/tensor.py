@@ -14,6 +14,7 @@ import ctypes
 import functools
 import itertools
 import pickle
+import sys
 import threading
 import warnings
 import weakref
@@ -136,6 +137,9 @@ class DeviceTensor(torch.Tensor):
             self._take(value.detach())  # type: ignore[arg-type]
         else:
             self._link.move(self, value)
+
+    def __coerce_same_metadata_as_tangent__(self, meta: Any, expected: type | None = None) -> DeviceTensor | None:
+        return self if expected is torch.Tensor else None  # a plain tensor was traced in its place
 
     def _take(self, other: DeviceTensor) -> None:
         """Become ``other``, as ``x.data = other`` does: same object, but other shape, dtype and memory."""
@@ -574,7 +578,27 @@ def faking() -> bool:
 def faked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Hand an operator on to the fake mode, with the device that host code named."""
     guard_nothing()
+    known_to_tracers()
     return func(*[told(value) for value in args], **{key: told(value) for key, value in kwargs.items()})
+
+
+def known_to_tracers() -> None:
+    """Let those that leave classes of tensors to the classes' own code take the device's tensors for plain ones."""
+    for name in ("torch.fx.experimental.proxy_tensor", "torch._functorch._aot_autograd.runtime_wrappers"):
+        module: Any = sys.modules.get(name)
+        if DeviceTensor not in getattr(module, "HANDLED_TYPES", (DeviceTensor,)):
+            module.HANDLED_TYPES += (DeviceTensor,)
+    fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    if (check := getattr(fake, "_check_for_subclass_arg", None)) and not hasattr(check, "but_ours"):
+        fake._check_for_subclass_arg = lambda x: not isinstance(x, DeviceTensor) and check(x)
+        fake._check_for_subclass_arg.but_ours = True
+
+
+def traced(tracer: Any, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Hand an operator to ``make_fx``, which runs it and writes it down, with the device that host code named."""
+    known_to_tracers()
+    args, kwargs = tuple(map(told, args)), {key: told(value) for key, value in kwargs.items()}
+    return tracer.__torch_dispatch__(func, types, args, kwargs)
 
 
 def told(value: Any) -> Any:
