@@ -91,6 +91,30 @@ def test_attention_takes_the_kernels_that_are_allowed() -> None:
             F.scaled_dot_product_attention(q, q[:, :1].half().repeat(1, 3, 1, 1), q)
 
 
+@pytest.mark.parametrize("kernel", ["flash", "efficient", "cudnn"])
+def test_kernels_of_attention_have_their_own_names_and_gradients(kernel: str) -> None:
+    torch.manual_seed(0)
+    call = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention")
+    exact = [torch.randn(2, 3, 40, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    expected = F.scaled_dot_product_attention(*exact)
+    expected.square().sum().backward()
+    sums = (exact[0] @ exact[1].mT / 4).logsumexp(-1)
+    with sim.device("h100"):
+        ours = [one.detach().half().cuda().requires_grad_() for one in exact]
+        form = torch.backends.cuda.SDPAParams(*ours, None, 0.0, False, False)  # type: ignore[call-arg]
+        double = torch.backends.cuda.SDPAParams(*[x.double() for x in ours], None, 0.0, False, False)  # type: ignore[call-arg]
+        can = getattr(torch.backends.cuda, f"can_use_{kernel}_attention")
+        assert can(form) and not can(double)
+        out, found, *_ = call(*ours, *(() if kernel == "flash" else (None, True)))
+        out.square().sum().backward()
+        on_gpu = [one.detach().cpu().double() for one in (out, found.flatten(2)[..., :40], *(x.grad for x in ours))]
+        assert found.shape == {"flash": (2, 3, 40), "efficient": (2, 3, 64), "cudnn": (2, 3, 40, 1)}[kernel]
+        with pytest.raises(RuntimeError, match="does not take"):
+            call(*[x.double() for x in ours], *(() if kernel == "flash" else (None, True)))
+    for one, right in zip(on_gpu, (expected, sums, *(x.grad for x in exact)), strict=True):
+        torch.testing.assert_close(one, right, rtol=5e-3, atol=5e-3)
+
+
 def test_attention_that_does_not_fit_makes_no_mask_and_is_differentiable_once(dev: sim.SimDevice) -> None:
     q = torch.randn(1, 2, 5, 16, device="cuda", requires_grad=True)
     mask = torch.ones(5, 5, dtype=torch.bool, device="cuda")

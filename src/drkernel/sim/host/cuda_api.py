@@ -25,7 +25,7 @@ import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from drkernel.sim.host import loading
-from drkernel.sim.host.library_calls import impl_on, redispatch_on
+from drkernel.sim.host.library_calls import impl_on, redispatch_on, takes_attention
 from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, encode_on, is_cuda, reinterpret, unless_ours
 from drkernel.sim.host.tensor import CUDA, DeviceTensor, faking, for_device, told
 from drkernel.sim.spec import GPUSpec
@@ -423,6 +423,7 @@ def _native(link: DeviceLink) -> dict[str, Any]:
         "_scatter": lambda tensor, devices, *_: (tensor.cuda(),),
         "_broadcast_coalesced": lambda tensors, *_: [tensors],
         "_has_cuda": True,
+        **{f"_can_use_{name}_attention": takes_attention(name) for name in ("flash", "mem_efficient", "cudnn")},
     }
 
 

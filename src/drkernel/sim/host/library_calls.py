@@ -20,6 +20,7 @@ import torch
 from drkernel.sim.gpu.datafree import RECURRENT
 from drkernel.sim.gpu.shapes import tensors_in
 from drkernel.sim.host.tensor import DeviceTensor
+from drkernel.sim.wire.commands import UnsupportedOp
 
 OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""
@@ -108,25 +109,83 @@ class LibraryCalls:
         return _WithGradient.apply(forward, backward, query, key, value)
 
 
-def fits_fused_attention(
+def attention_kernels(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None, shared_heads: bool = False
-) -> bool:
-    """Whether a fused kernel that is allowed takes these operands, here as on a GPU: four dimensions, one batch and
-    head size, whole rows, nothing empty, no fp64; halves where heads share keys; a mask of two or four dimensions.
-    Raises ``RuntimeError`` where nothing else is allowed."""
-    operands, allowed = (query, key, value), torch.backends.cuda
+) -> set[str]:
+    """Which of "flash", "mem_efficient" and "cudnn" take these operands, here as on a GPU: four dimensions, one batch
+    and head size, whole rows, nothing empty, no fp64; halves where heads share keys; a mask of two or four dimensions.
+    """
+    operands = (query, key, value)
     fits = [x.dim() for x in operands] == [4] * 3 and len({(x.shape[0], x.shape[-1]) for x in operands}) == 1
     fits = fits and key.shape == value.shape and query.numel() > 0 and key.numel() > 0
     fits = fits and (mask is None or (mask.dim() in (2, 4) and mask.dtype in (torch.bool, query.dtype)))
     shared = fits and query.shape[1] != key.shape[1]
-    flash = allowed.cudnn_sdp_enabled() or (allowed.flash_sdp_enabled() and mask is None)
-    efficient = not shared and allowed.mem_efficient_sdp_enabled()
-    some = efficient if query.dtype == torch.float32 else (flash or efficient) and query.dtype != torch.float64
-    if fits and some and (shared_heads or not shared) and all(x.stride(-1) == 1 for x in operands):
+    if not fits or (shared and not shared_heads) or any(x.stride(-1) != 1 for x in operands):
+        return set()
+    halves = {"cudnn"} if mask is not None else {"cudnn", "flash"}
+    kernels = set() if query.dtype in (torch.float32, torch.float64) else halves
+    return kernels if shared or query.dtype == torch.float64 else {"mem_efficient", *kernels}
+
+
+def fits_fused_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None, shared_heads: bool = False
+) -> bool:
+    """Whether a fused kernel that is allowed takes these operands. Raises ``RuntimeError`` where nothing else is
+    allowed."""
+    kernels = attention_kernels(query, key, value, mask, shared_heads)
+    if any(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")() for kernel in kernels):
         return True
-    if not allowed.math_sdp_enabled():
+    if not torch.backends.cuda.math_sdp_enabled():
         raise RuntimeError("No available kernel. Aborting execution.")
     return False
+
+
+def takes_attention(kernel: str) -> Callable[..., bool]:
+    """``torch.backends.cuda.can_use_flash_attention`` and its like."""
+    return lambda p, debug=False: (
+        isinstance(p.query, DeviceTensor)
+        and getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")()
+        and kernel in attention_kernels(p.query, p.key, p.value, p.attn_mask, p.enable_gqa)
+    )
+
+
+_ROWS = 32
+"""the memory-efficient kernel's sums come in blocks of so many rows"""
+
+
+def named_attention(run: Callable[..., Any], func: Any, *args: Any, scale: float | None = None) -> Any:
+    """Run ``aten._scaled_dot_product_flash_attention``, its like of other kernels, or the gradients of one: results as
+    on a GPU, values of the one fused operator. Autograd has their derivatives."""
+    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False))
+    kernel = next(name for name in ("flash", "efficient", "cudnn") if name in func._opname)
+    bias, operands = given.get("attn_bias"), (given["query"], given["key"], given["value"])
+    how = (given.get("dropout_p", 0.0), given.get("is_causal", False))
+    if how[0]:
+        raise UnsupportedOp(f"{func.name()} with dropout is not offered on the simulated device")
+    if kernel.replace("eff", "mem_eff") not in attention_kernels(*operands, bias, shared_heads=True):
+        raise RuntimeError(f"{func.name()} does not take these operands: {operands[0].dtype}, {[*operands[0].shape]}")
+    rows, options = operands[0].shape[2], {"attn_mask": bias, "scale": scale}
+    if func._opname.endswith("_backward"):
+        if kernel == "efficient" and given["grad_input_mask"][3]:
+            raise UnsupportedOp(f"{func.name()} of a bias is not offered on the simulated device")
+        sums = given["logsumexp"].flatten(2)[..., :rows]
+        gradients = run(_ATTENTION_BACKWARD, (args[0], *operands, given["out"], sums, *how), options)
+        return (*gradients, None) if kernel == "efficient" else gradients
+    out, sums = run(FUSED_ATTENTION, (*operands, *how), options)
+    seed, offset, debug = (out.new_zeros(size, dtype=torch.int64) for size in ((), (), (0,)))
+    if kernel == "efficient":
+        missing = -rows % _ROWS if given["compute_log_sumexp"] else -rows
+        return out, torch.nn.functional.pad(sums, (0, missing), value=torch.inf), seed, offset
+    sums = sums.unsqueeze(-1) if kernel == "cudnn" else sums
+    return out, sums, None, None, rows, operands[1].shape[2], seed, offset, debug
+
+
+NAMED_ATTENTION = {
+    getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention{end}").default
+    for kernel in ("flash", "efficient", "cudnn")
+    for end in ("", "_backward")
+}
+"""the kernels of attention by their own names"""
 
 
 class _WithGradient(torch.autograd.Function):

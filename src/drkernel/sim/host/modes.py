@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_map
 from drkernel.base.modes import DispatchMode
 from drkernel.sim.gpu.operator_rules import is_composite
 from drkernel.sim.gpu.shapes import bare
-from drkernel.sim.host.library_calls import records, registered_kernel
+from drkernel.sim.host.library_calls import NAMED_ATTENTION, named_attention, records, registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, faked, faking, for_device, told, traced
 from drkernel.sim.wire.commands import GeneratorRef, UnsupportedOp
 
@@ -141,6 +141,9 @@ class OperatorMode(DispatchMode):
         if func is torch.ops.aten._pack_padded_sequence.default:  # lengths and the sizes of batches stay on the host
             with self:
                 return func._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        if func in NAMED_ATTENTION:
+            with self:
+                return named_attention(self.link.dispatch, func, *args, **kwargs)
         if (kernel := _host_kernel(func)) is not None:
             args, kwargs = [told(value) for value in args], {key: told(value) for key, value in kwargs.items()}
             with DeviceArgumentMode(self.link), self:
