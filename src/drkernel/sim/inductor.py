@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -329,6 +330,10 @@ class Compiling:
 class _CompiledModule(nn.Module):
     """A compiled module; attributes are those of the original."""
 
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]  # for those who ask whether a module is compiled
+        return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", _CompiledModule)
+
     def __init__(self, original: nn.Module, call: _OneFunction):
         super().__init__()
         self._orig_mod = original
@@ -337,10 +342,17 @@ class _CompiledModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
+    def __reduce__(self) -> Any:  # a copy is compiled anew
+        return _compiled, (self._orig_mod,)
+
     def __getattr__(self, name: str) -> Any:
         if name == "_orig_mod":
             return super().__getattr__(name)
         return getattr(self._orig_mod, name)
+
+
+def _compiled(module: nn.Module) -> Any:
+    return torch.compile(module)
 
 
 class _OneFunction:

@@ -1,7 +1,11 @@
 """What host code of published libraries does around kernels: each of these once failed or gave another result."""
 
+import copy
 import math
+import pickle
+import sys
 import threading
+import types
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -420,3 +424,27 @@ def test_weights_go_to_pytorchs_device_without_memory_and_come_back_by_loaders(d
     for value in (torch.ones(2), torch.ones(2, device="cuda")):
         made = kind(value, requires_grad=False)
         assert isinstance(made, torch.nn.Parameter) and not made.requires_grad and made.device == value.device
+
+
+def test_a_module_moves_away_while_a_graph_holds_its_weights() -> None:
+    with sim.device("h100"):
+        layer, x = torch.nn.Linear(3, 3).cuda(), torch.ones(2, 3, device="cuda")
+        out = layer(x).relu()  # as accelerate's offloading leaves it
+        weight, before = layer.weight, out.sum().item()
+        assert layer.cpu().weight is weight and not weight.is_cuda and out.sum().item() == before
+        with pytest.raises(RuntimeError, match="before running forward"):
+            out.sum().backward()
+        layer.cuda()(x).sum().backward()
+        assert weight.is_cuda and weight.grad is not None and weight.grad.eq(2).all()
+
+
+def test_a_compiled_module_says_that_it_is_one_and_has_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = types.SimpleNamespace(OptimizedModule=type("OptimizedModule", (), {}))
+    monkeypatch.setitem(sys.modules, "torch._dynamo.eval_frame", frame)
+    with sim.device("h100"):
+        compiled = torch.compile(torch.nn.Linear(3, 3).cuda())
+        again, other = copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))
+        for one in (compiled, again, other):
+            assert isinstance(one, frame.OptimizedModule) and isinstance(one, torch.nn.Module)
+            assert one._orig_mod.weight.equal(compiled.weight)
+        assert again.weight is not compiled.weight and other._call is not compiled._call

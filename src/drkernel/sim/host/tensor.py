@@ -18,8 +18,8 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -374,7 +374,8 @@ class DeviceLink:
             moved = torch.nn.Parameter(moved, target.requires_grad)
         if target.grad is not None:
             moved.grad = target.grad.to(value.device, value.dtype)
-        self.swap(target, moved)
+        with _held_by_graphs():
+            self.swap(target, moved)
 
     def swap(self, one: torch.Tensor, other: torch.Tensor, exchange: Any = torch.utils.swap_tensors) -> None:
         """Exchange two tensors, on the device or the host, below their Python objects."""
@@ -505,6 +506,19 @@ class DeviceLink:
         held = self._turned(self._turned(held, held), target)
         self.channel.op("copy_.default", [Ref(target._handle), Ref(held._handle)], {})
         return target
+
+
+@contextmanager
+def _held_by_graphs() -> Iterator[None]:
+    """Let graphs hold what is exchanged, as they may on a GPU: they keep the old numbers, and gradients of a parameter
+    that moved before its backward are refused there."""
+    kind: Any = torch.Tensor
+    count = kind._use_count
+    kind._use_count = lambda self: min(count(self), 1 + (self.is_leaf and self.requires_grad))
+    try:
+        yield
+    finally:
+        del kind._use_count
 
 
 _CHECKED = {
