@@ -330,8 +330,8 @@ class Compiling:
 class _CompiledModule(nn.Module):
     """A compiled module; attributes are those of the original."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # for those who ask whether a module is compiled
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # for those who ask whether a module is compiled
         return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", _CompiledModule)
 
     def __init__(self, original: nn.Module, call: _OneFunction):
