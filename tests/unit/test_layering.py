@@ -82,7 +82,7 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 844, "agents": 301, "base": 307, "cli": 2992, "engines": 1460, "episode": 2867, "executor": 13969,
+    "adapters": 844, "agents": 301, "base": 307, "cli": 2992, "engines": 1460, "episode": 2867, "executor": 13971,
     "gym": 13849, "report": 2258, "rl": 8126, "serve": 3349, "sim": 19406, "solve": 1116, "tasks": 4697,
 }  # fmt: skip
 """lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""

@@ -50,6 +50,21 @@ def test_a_race_behind_a_barrier_is_still_found() -> None:
 
 
 @triton.jit
+def relaxed_barrier(count, before, after, PROGRAMS: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.store(before + pid, pid + 1)
+    tl.atomic_add(count, 1, sem="relaxed")
+    while tl.atomic_add(count, 0, sem="relaxed") < PROGRAMS:
+        pass
+    tl.store(after + pid, tl.load(before + (pid + 1) % PROGRAMS))
+
+
+def test_a_relaxed_barrier_ends_and_orders_nothing() -> None:
+    (count, *_), record = launch(relaxed_barrier, (8,), counts(1), counts(8), counts(8), 8)
+    assert count.item() == 8 and "race" in record.kinds
+
+
+@triton.jit
 def handed_backwards(turn, order, PROGRAMS: tl.constexpr):
     pid = tl.program_id(0)
     while tl.atomic_add(turn, 0) != PROGRAMS - 1 - pid:

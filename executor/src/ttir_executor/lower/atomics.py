@@ -12,7 +12,7 @@ from ttir_executor.lower.access import MAX_SYNCHRONISING, from_memory, memory_by
 from ttir_executor.lower.emit import Emitter
 from ttir_executor.lower.nest import strips
 from ttir_executor.lower.numbers import Numbers, round_to
-from ttir_executor.lower.runtime import ACQUIRE, RELEASE, Kind
+from ttir_executor.lower.runtime import ACQUIRE, LOOKS, RELEASE, Kind
 from ttir_executor.lower.strip import Uni, llvm_type, to_vec
 from ttir_executor.ttir.ir import Op, Type, UnsupportedTTIR, Value, elem_bytes
 
@@ -24,17 +24,19 @@ Update = Callable[[str, str, str], str]
 
 
 def sync_flags(op: Op) -> int:
-    """Return what an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``; 0 for other
-    operations.
+    """Return what an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``, or ``LOOKS``; 0 for
+    other operations.
 
     An update whose old value is unused acquires nothing, because the value it met cannot have mattered. Large blocks of
-    atomics do not order anything either: they accumulate, or hand out places.
+    atomics do not order anything either: they accumulate, or hand out places. A relaxed look at one number orders
+    nothing, and may be what a program waits with.
     """
     if op.name not in ("tt.atomic_rmw", "tt.atomic_cas") or op.operands[0].type.numel > MAX_SYNCHRONISING:
         return 0
     order = op.attrs.get("word1" if op.name == "tt.atomic_rmw" else "word0", "relaxed")
-    acquires = order in ("acquire", "acq_rel") and any(result.uses for result in op.results)
-    return ACQUIRE * acquires + RELEASE * (order in ("release", "acq_rel"))
+    used = any(result.uses for result in op.results)
+    flags = ACQUIRE * (used and order in ("acquire", "acq_rel")) + RELEASE * (order in ("release", "acq_rel"))
+    return flags or LOOKS * (used and op.operands[0].type.numel == 1)
 
 
 def atomic_rmw(low: Lowering, op: Op) -> None:

@@ -143,8 +143,8 @@ class Kind(IntEnum):
     HINT = 11
 
 
-ACQUIRE, RELEASE = 1, 2
-"""flags of a synchronising access"""
+ACQUIRE, RELEASE, LOOKS = 1, 2, 4
+"""flags of a synchronising access; that which only looks orders nothing"""
 
 SYNC_WORDS = 4
 """address, segment that it ends, first segment of its program, flags"""
