@@ -1,5 +1,6 @@
 """Files that are replaced whole, whatever happens while they are written."""
 
+import errno
 import os
 
 import pytest
@@ -24,6 +25,22 @@ def test_an_error_leaves_the_old_contents_and_nothing_else(tmp_path):
         temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("place", ["missing/file", "plain/file", "."])
+def test_what_cannot_be_written_is_named_as_it_was_given(tmp_path, place):
+    (tmp_path / "plain").write_text("a file, and no folder")
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" if place == "." else tmp_path / place
+    with pytest.raises(OSError) as failed:
+        write_atomic(path, "text")
+    assert failed.value.filename == str(path)
+
+
+def test_a_full_disk_is_named_by_the_file_that_it_refused(tmp_path):
+    with pytest.raises(OSError) as failed, replacing(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert failed.value.filename == str(tmp_path / "file")
 
 
 def test_keys_of_several_parts_are_told_apart(tmp_path):

@@ -27,15 +27,20 @@ _FRESH_SECONDS = 3600.0
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file beside ``path`` to write; it takes ``path``'s place, flushed to the disk, when the block ends without an
-    error, and is deleted otherwise. A reader sees the old contents or the new, complete."""
+    error, and is deleted otherwise. A reader sees the old contents or the new, complete. An OSError names ``path``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
+    except OSError as error:
+        if error.filename is None or Path(error.filename) == temporary:
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, text: str) -> None:
