@@ -192,7 +192,7 @@ class _Gathered:
         self.usage = _object(chunk.get("usage")) or self.usage
         choices = chunk.get("choices")
         for choice in choices[:1] if isinstance(choices, list) else []:
-            self.text.append(_text(_object(_object(choice).get(part)).get("content")))
+            self.text.append(_content(_object(_object(choice).get(part)).get("content")))
             self.finish = _text(_object(choice).get("finish_reason")) or self.finish
 
 
@@ -202,6 +202,15 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _content(value: Any) -> str:
+    """The text of a message: a string, or the parts of a list that are text; nothing else is taken for an answer."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and all(isinstance(part, dict) for part in value):
+        return "".join(_text(part.get("text")) for part in value)
+    raise ModelError(f"malformed answer: its content is {type(value).__name__}, not text", retry=True)
 
 
 def as_reply(call: ModelCall, gathered: _Gathered, model: str, seconds: float) -> Reply:

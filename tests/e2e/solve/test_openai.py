@@ -239,6 +239,19 @@ JSON = st.recursive(
 )
 
 
+def test_an_answer_in_parts_is_their_text_and_what_is_no_text_is_no_answer():
+    def whole(content):
+        choice = {"message": {"content": content}, "finish_reason": "stop"}
+        gathered = _read_whole(json.dumps({"choices": [choice]}).encode())
+        return as_reply(call(), gathered, "m", 0.0).text
+
+    assert whole([{"type": "text", "text": "a"}, {"type": "thinking"}, {"type": "text", "text": "b"}]) == "ab"
+    assert whole(None) == ""
+    for wrong in (7, {"text": "a"}, ["a"]):
+        with pytest.raises(ModelError, match="content is"):
+            whole(wrong)
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(JSON, max_size=4), st.booleans())
 def test_whatever_an_endpoint_sends_is_an_answer_or_a_model_error(chunks, stream):
