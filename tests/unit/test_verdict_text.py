@@ -65,6 +65,15 @@ def test_a_quoted_line_of_the_source_is_shown_and_not_obeyed() -> None:
     assert "\x1b" not in quote_line(f"x = 1  # {FORGED}", 1)
 
 
+def test_in_a_narrow_terminal_names_break_and_figures_stay_whole() -> None:
+    row = ProfileRow(name="a_kernel_with_a_long_name", owner="custom", calls=12, seconds=308.8e-6, share=1.0)
+    console = Console(width=58, file=io.StringIO())
+    profile = Profile(kind="modelled", device="sim:h200", rows=(row,), total_seconds=1.0, elapsed_seconds=1.0)
+    console.print(profile_table(DeviceTime.of(profile)))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "308.80 us" in shown and "12x" in shown and "…" not in shown, shown
+
+
 def test_a_long_profile_says_how_many_rows_it_leaves_out_and_their_time() -> None:
     rows = tuple(
         ProfileRow(name=f"op{k}", owner="library", calls=1, seconds=1e-6 * (k + 1), share=0.1) for k in range(13)

@@ -74,8 +74,9 @@ def profile_table(device: DeviceTime, rows: int = 10) -> RenderableType:
     if not device.rows:
         return Text("no device work", style="dim")
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
-    for justify in ("left", "left", "left", "right", "right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for at, justify in enumerate(("left", "left", "left", "right", "right", "right", "left")):
+        whole = at not in (0, 1, 6)  # in a narrow terminal bars are cut, names and limits break, and figures stay whole
+        table.add_column(justify=justify, no_wrap=whole, overflow="fold" if at else "crop")  # type: ignore[arg-type]
     for row in device.rows[:rows]:
         colour = COLOURS[row.owner]
         table.add_row(
