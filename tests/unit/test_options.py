@@ -1,5 +1,8 @@
 """Options that commands have from the fields of a config."""
 
+import errno
+import io
+import os
 import re
 from typing import Annotated, Literal
 
@@ -8,6 +11,7 @@ import typer
 from pydantic import Field, field_validator
 from typer.testing import CliRunner
 
+from drkernel.cli import COMMANDS, application, main
 from drkernel.cli.options import Fields, spread
 from drkernel.config import Config, ConfigError
 
@@ -90,3 +94,53 @@ def test_help_shows_types_bounds_defaults_and_meanings():
         "[default: 7]",
     ):
         assert part in said, part
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_every_option_in_full_on_a_narrow_terminal(command):
+    app = application(command)
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "50", "TERMINAL_WIDTH": "50"}).output
+    wanted = {name for one in typer.main.get_command(app).params for name in one.opts if name.startswith("--")}
+    assert wanted <= set(re.findall(r"--[\w-]+", shown)) and "…" not in shown, shown
+
+
+@pytest.mark.parametrize("word", ["--help", "--version", "nonsense"])
+def test_a_closed_output_is_no_traceback(monkeypatch, word):
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        main([word])
+    assert ended.value.code == (2 if word == "nonsense" else 0)
+
+
+def test_a_full_disk_below_help_is_named(monkeypatch, capsys):
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sys.stdout", Full())
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 2 and capsys.readouterr().err == "drkernel --help: No space left on device\n"
+
+
+def test_an_interrupt_before_the_command_runs_is_no_traceback(monkeypatch):
+    def interrupted(command: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("drkernel.cli.application", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["eval"])
+    assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("line", ["bench --model script:x", "solve x.py --model script:x", "train quickstart"])
+def test_a_service_that_is_not_there_is_named_before_a_long_run(monkeypatch, capsys, line):
+    async def at_once(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr("drkernel.serve.client.asyncio.sleep", at_once)
+    with pytest.raises(SystemExit) as ended:
+        main([*line.split(), "--pool", "http://127.0.0.1:1"])
+    assert ended.value.code == 2
+    assert "--pool: http://127.0.0.1:1 could not be reached" in capsys.readouterr().err

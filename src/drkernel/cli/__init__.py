@@ -6,6 +6,7 @@ one with a single command is mounted as that command, one with several as a grou
 """
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -39,12 +40,10 @@ _OWN_CARD = re.compile(r"([\w.-]+=)?sim:(.+\.ya?ml)")
 """``sim:FILE.yaml``, alone or behind ``key=``"""
 
 
-def _help() -> str:
-    from drkernel import __version__
-
+def _help(version: str) -> str:
     width = max(map(len, COMMANDS))
     lines = [
-        f"drkernel {__version__}: teach language models to write fast GPU kernels",
+        f"drkernel {version}: teach language models to write fast GPU kernels",
         "",
         "usage: drkernel COMMAND ...",
     ]
@@ -55,23 +54,23 @@ def _help() -> str:
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of ``drkernel``: exits with 0 on success, 2 on wrong usage, otherwise as the command documents."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    if not args or args[0] in ("-h", "--help", "help"):
-        print(_help())
-        raise SystemExit(0)
-    if args[0] == "--version":
-        from drkernel import __version__
-
-        print(__version__)
-        raise SystemExit(0)
-    if args[0] not in COMMANDS:
-        from drkernel.config import did_you_mean
-
-        hint = did_you_mean(args[0], COMMANDS)
-        print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}{hint}", file=sys.stderr)
-        raise SystemExit(2)
+    args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    _open_streams()
     try:
+        if args[0] in ("-h", "--help", "help", "--version"):
+            from drkernel import __version__
+
+            print(__version__ if args[0] == "--version" else _help(__version__), flush=True)
+            raise SystemExit(0)
+        if args[0] not in COMMANDS:
+            from drkernel.config import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS)
+            print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}{hint}", file=sys.stderr)
+            raise SystemExit(2)
         application(args[0])(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
+    except KeyboardInterrupt:  # before a command could take care of it, or again while it did
+        raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         advice = how_to_get(error.name, args[0])
         if advice is None:
@@ -86,6 +85,16 @@ def main(argv: list[str] | None = None) -> None:
         if not isinstance(error, ConfigError):
             raise
         _refuse(args[0], str(error))
+
+
+def _open_streams() -> None:
+    """Open what the caller closed (``>&-``) on nothing: no file that is opened later becomes standard output."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _refuse(command: str, message: str) -> NoReturn:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.options import Fields, Graders, command_line, spread
 from drkernel.cli.terms import LivePage
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name, size_lines
@@ -139,7 +139,7 @@ def details_table(summary: dict[str, Any]) -> Table:
 # ---- ``drkernel bench``: measure how good a model is at writing kernels
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = command_line()
 
 HELP = f"""Benchmark a model: every task, several samples, several turns, graded by the judge.
 
@@ -183,6 +183,7 @@ def bench(
         if given.others:
             raise ConfigError(f"{given.others[0]!r} is neither a key nor a file of terms (.yaml)")
         config = terms.load("bench", given)
+        graders.check()
         client = terms.open_answerer(config)
         directory = out or Path("runs") / ("bench-" + _slug(config.model))
         prompts = config.episode.texts()

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
+from drkernel.cli.options import command_line
 from drkernel.cli.terms import output
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = command_line()
 
 MARKS = {"ok": ("green", "ok"), "limited": ("yellow", "limited"), "missing": ("red", "MISSING")}
 

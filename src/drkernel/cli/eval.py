@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.options import Fields, Graders, command_line, spread
 from drkernel.cli.terms import HOST_HELP, no_profile, output
 from drkernel.config import ConfigError
 from drkernel.gym.request import OWN_SECONDS, EvalRequest, EvalSettings
 from drkernel.sim.spec import in_host
 from drkernel.task import Precision
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = command_line()
 
 EXIT_CODES = {"correct": 0, "invalid_request": 2, "hack": 3, "infra_error": 4, "unsupported": 5}
 WRONG = 1

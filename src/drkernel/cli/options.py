@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from drkernel.gym.pools.local import LocalPool
 
 
+def command_line(**terms: Any) -> typer.Typer:
+    """A command's application: help in plain text, which no narrow terminal cuts; errors pass to the entry point."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **terms)
+
+
 class Fields:
     """The fields of a parameter's config that are options of a command.
 
@@ -152,6 +157,18 @@ class Graders(Config):
         from drkernel.gym.pools.local import LocalPool
 
         return LocalPool(slots=slots or self.slots, **self.memory, **terms)
+
+    def check(self) -> None:
+        """Ask the service something small: a run of hours must not find out answer by answer that it is not there, or
+        that the token is wrong. Raises :class:`ConfigError`."""
+        if self.pool is not None:
+            from drkernel.serve.client import Client, ServiceError
+
+            with Client(self.pool, retries=4) as client:
+                try:
+                    client.find(limit=1)
+                except ServiceError as error:
+                    raise ConfigError(f"--pool: {error}") from None
 
     def open(self) -> Pool:
         """Return the service's pool, or one of this machine."""

@@ -3,19 +3,20 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.markup import escape
 
-from drkernel.cli.options import Fields, spread
+from drkernel.cli.options import Fields, command_line, spread
 from drkernel.cli.terms import output, write_page
+from drkernel.config import ConfigError
 from drkernel.solve.export import ExportFilter, tokenizer_counter, write_verdicts
 from drkernel.solve.export import export as write
-from drkernel.verdict import printable
+from drkernel.verdict import Status, printable
 from drkernel.view import counts
 
-compare_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+compare_app = command_line()
 
 COMPARE_HELP = """Compare benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
 
@@ -49,7 +50,6 @@ def compare(
     ] = False,
 ) -> None:
     """Parse, compare, print."""
-    from drkernel.config import ConfigError
     from drkernel.report.bench import write_board
     from drkernel.report.run import kind_of
     from drkernel.solve.bench import compare as compared
@@ -114,7 +114,7 @@ def _show(result: dict[str, Any]) -> None:
 # ---- ``drkernel export RUN...``: trajectories as data for fine-tuning
 
 
-export_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+export_app = command_line()
 
 EXPORT = """Write the conversations of bench and solve runs as chat data: one row per conversation, each solution once.
 
@@ -152,6 +152,8 @@ def export(
         print(json.dumps({"verdicts": count_rows}) if as_json else f"{out}: {count_rows} verdicts")
         raise SystemExit(0 if count_rows else 1)
     statuses = tuple(status) if status else ("correct",)
+    if unknown := {*statuses} - {"any", *(known := get_args(Status))}:
+        raise ConfigError(f"--status {min(unknown)}: it is one of any, {', '.join(known)}")
     passing = {"status": () if "any" in statuses else statuses, "keep_reasoning": not no_reasoning}
     wanted = wanted.model_copy(update=passing)
     count = None if tokenizer is None else tokenizer_counter(tokenizer)
@@ -169,7 +171,7 @@ def export(
 # ---- ``drkernel report RUN``: the HTML page of a run
 
 
-report_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+report_app = command_line()
 
 REPORT_HELP = """Make a self-contained HTML page of a run: RUN/report.html.
 

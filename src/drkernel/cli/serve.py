@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from drkernel.base.files import replacing
-from drkernel.cli.options import Fields, Graders, check_address, spread
+from drkernel.cli.options import Fields, Graders, check_address, command_line, spread
 from drkernel.config import ConfigError
 from drkernel.serve.protocol import StoreError
 from drkernel.serve.service import Service, ServiceTerms
+from drkernel.verdict import Status
 
 if TYPE_CHECKING:
     from drkernel.agents import ToolLimits
     from drkernel.serve.worker import Lending
 
-serve_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+serve_app = command_line()
 
 SERVE_HELP = """Serve grading over HTTP; every accepted job is stored durably before it is acknowledged.
 
@@ -127,7 +128,7 @@ def _token(token_file: Path | None) -> str | None:
 # ---- ``drkernel worker URL``: run evaluations for a service on this machine, or on a Ray cluster
 
 
-worker_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+worker_app = command_line()
 
 WORKER_HELP = """Join a service: lease jobs, evaluate them on this machine, report the verdicts.
 
@@ -214,9 +215,7 @@ async def _work(lending: Lending, name: str | None, takes: str | None) -> int:
 # ---- ``drkernel store``: show, export or prune the contents of a service's store
 
 
-store_app = typer.Typer(
-    add_completion=False, rich_markup_mode="rich", help="Look into, export or prune a service's store."
-)
+store_app = command_line(help="Look into, export or prune a service's store.")
 
 StoreFile = Annotated[Path, typer.Argument(help="the SQLite file of 'drkernel serve'", exists=True, dir_okay=False)]
 
@@ -234,10 +233,11 @@ def show(store: StoreFile, as_json: Annotated[bool, typer.Option("--json")] = Fa
 
 
 @store_app.command()
+@spread
 def export(
     store: StoreFile,
     out: Annotated[Path, typer.Argument(help="a .jsonl or .parquet file")],
-    status: Annotated[str | None, typer.Option(help="only verdicts of this status")] = None,
+    status: Annotated[Status | None, typer.Option(help="only verdicts of this status")] = None,
     task: Annotated[str | None, typer.Option(help="only tasks whose id contains this")] = None,
 ) -> None:
     """Write jobs with request and verdict, oldest first.
@@ -316,7 +316,7 @@ def _open(path: Path) -> Any:
 # ---- ``drkernel mcp``: tools for coding agents, over the Model Context Protocol
 
 
-mcp_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+mcp_app = command_line()
 
 MCP_HELP = """Offer drkernel's tools to coding agents over the Model Context Protocol.
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from drkernel.cli.options import spread, to_bytes
+from drkernel.cli.options import command_line, spread, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+app = command_line()
 
 AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
 """one axis of a sweep"""

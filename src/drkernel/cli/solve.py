@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from drkernel.cli import terms
-from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.options import Fields, Graders, command_line, spread
 from drkernel.cli.terms import LivePage
 from drkernel.episode.meter import money
 from drkernel.verdict import printable
@@ -156,7 +156,7 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
 # ---- ``drkernel solve REFERENCE``: spend more turns to find a better kernel
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = command_line()
 
 HELP = f"""Find a fast kernel for a reference module: ask a model, grade the answer, give it feedback, repeat.
 
@@ -203,6 +203,7 @@ def solve(
     if len(given.others) != 1:
         raise ConfigError(f"give one REFERENCE; got {' '.join(given.others) or 'none'}")
     config = terms.load("solve", given, tasks=given.others[0])
+    graders.check()
     client = terms.open_answerer(config)
     task = _task(config)
     prompts = config.episode.texts()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli import terms
-from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.options import Fields, Graders, command_line, spread
 from drkernel.config import ConfigError
 from drkernel.episode.meter import CallLimits, Meter
 from drkernel.episode.records import Sampling
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drkernel.tasks.cost import ScaleLimits
     from drkernel.tasks.gate import GateReport
 
-tasks_app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
+tasks_app = command_line(no_args_is_help=True, help="List, show and check tasks.")
 
 SPEC_HELP = "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, parquet:FILE, jsonl:FILE or file:PATH"
 OK, NOT_ADMITTED = 0, 1
@@ -232,7 +232,7 @@ def _some(tasks: list[Task]) -> str:
 # ---- ``drkernel prompts``: show the prompts that models receive, or write them out for editing
 
 
-prompts_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+prompts_app = command_line()
 
 PROMPTS_HELP = """Show the prompts of bench and solve, or write them as files to edit.
 
@@ -306,7 +306,7 @@ def _show_opening(texts: Prompts, spec: str, device: str, profile: str | None) -
 # ---- ``drkernel coldstart --out FILE``: verified trajectories for supervised fine-tuning
 
 
-coldstart_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+coldstart_app = command_line()
 
 COLDSTART_HELP = """Write multi-turn trajectories of a teacher, every turn graded by the real judge, as JSON lines.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drkernel.cli.options import Fields, Graders, spread
+from drkernel.cli.options import Fields, Graders, command_line, spread
 from drkernel.cli.terms import LivePage, write_page
 from drkernel.config import ConfigError, did_you_mean
 from drkernel.episode.metrics import size_lines
@@ -67,7 +67,7 @@ def purpose(recipe: Path) -> str:
 # ---- ``drkernel recipes``: list the recipes that come with drkernel, or print one
 
 
-recipes_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+recipes_app = command_line()
 
 RECIPES_HELP = """List the recipes that come with drkernel, or print one.
 
@@ -101,7 +101,7 @@ def show_recipes(name: Annotated[str | None, typer.Argument(help="a recipe to pr
 # ---- ``drkernel examples DIR``: copy the examples and recipes that come with drkernel
 
 
-examples_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+examples_app = command_line()
 
 EXAMPLES_HELP = """Copy the examples and recipes that come with drkernel into a folder.
 
@@ -248,7 +248,7 @@ class LiveView(View):
 # ---- ``drkernel train``: run a recipe, or resume an interrupted run
 
 
-app = typer.Typer(add_completion=False)
+app = command_line()
 
 
 LOCAL = "local"
@@ -316,6 +316,7 @@ def train(
         return
     if absent := lacking(loaded, judged_here=graders.pool is None):
         raise ConfigError("this machine lacks " + "; ".join(absent))
+    graders.check()
     print(dump_config(loaded, changed=True), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
     raise SystemExit(asyncio.run(_train(loaded, directory, graders)))
 

@@ -45,6 +45,8 @@ BAD = {
     "worker nonsense": "not the address of a service",
     "serve --token-file binary": "is not a text file",
     "serve --device sim:h2": "no device named 'sim:h2'",
+    "store export good.py out.jsonl --status rigth": "--status rigth: it is one of correct,",
+    "export . --out out.jsonl --status rigth": "--status rigth: it is one of any, correct,",
     "evla": "did you mean eval?",
 }
 
