@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from drkernel.config import Config
+from drkernel.config import Config, ConfigError
 from drkernel.registry import Registry
 from drkernel.verdict import Verdict
 
@@ -100,7 +100,10 @@ def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
     """Return the reward of ``verdict`` under ``config``, by the function that ``config.name`` names."""
     if not verdict.is_of_candidate:
         return Reward(total=None)
-    return rewards.get(config.name)(verdict, config, **config.options)
+    earned = rewards.get(config.name)(verdict, config, **config.options)
+    if not isinstance(earned, Reward):
+        raise ConfigError(f"episode.reward: {config.name} returned {type(earned).__name__}, not a Reward")
+    return earned
 
 
 def check_reward(config: RewardConfig) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drkernel.config import ConfigError
-from drkernel.gym.reward import RewardConfig, check_reward, clip_speedup, reward
+from drkernel.gym.reward import RewardConfig, check_reward, clip_speedup, reward, rewards
 from drkernel.verdict import Profile, ProfileRow, Verdict
 from verdicts import speedup_of, verdict_of
 
@@ -175,3 +175,9 @@ def test_replaced_coverage_is_full_when_nothing_is_left_and_never_negative():
     )
     assert reward(done, config).coverage == 0.5 and reward(worse, config).coverage == 0.0
     assert reward(verdict(coverage=0.5), config).coverage == 0.25, "without profiles the plain coverage counts"
+
+
+def test_a_plug_in_that_returns_a_number_is_refused_by_its_name(monkeypatch):
+    monkeypatch.setattr(rewards, "get", lambda name: lambda verdict, config: 1.0)
+    with pytest.raises(ConfigError, match=r"episode.reward: mine returned float, not a Reward"):
+        reward(verdict(speedup=2.0), RewardConfig(name="mine"))

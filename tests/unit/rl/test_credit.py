@@ -7,6 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drkernel.config import ConfigError
+from drkernel.rl.run import registry
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
 from rl_tree import Tree
@@ -151,3 +153,19 @@ def test_a_fault_removes_its_trajectory_as_if_it_had_not_been_drawn(rewards):
     graded = sum(value is not None for turns in rewards for value in turns)
     lost = sum(value is not None for turns in rewards if None in turns for value in turns)
     assert metrics["turns_beside_failures"] == pytest.approx(lost / max(1, graded))
+
+
+@pytest.mark.parametrize(
+    ("kind", "returned", "said"),
+    [
+        ("advantage", torch.zeros(1), r"returned float \[1\], not float \[2\] or float \[2, 1\]"),
+        ("advantage", 0.5, "returned float, not"),
+        ("rejection", torch.ones(2), r"returned float \[2\], not torch.bool \[2\]"),
+        ("rejection", [True, True], "returned list, not"),
+    ],
+)
+def test_what_a_plug_in_returns_in_another_shape_or_kind_is_refused_by_its_name(monkeypatch, kind, returned, said):
+    monkeypatch.setattr(getattr(registry, kind), "get", lambda name: lambda batch, **options: returned)
+    method = {"advantage": {"name": "grpo"}} if kind == "advantage" else {"rejection": ["prs"], "advantage": "grpo"}
+    with pytest.raises(ConfigError, match=f"rl.learner.{kind}: (grpo|prs) {said}"):
+        credit([[1.0], [0.0]], **method)

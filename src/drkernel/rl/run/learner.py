@@ -25,7 +25,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from drkernel.config import Config
+from drkernel.config import Config, ConfigError
 from drkernel.episode.records import Sampled, Trajectory, Turn
 from drkernel.registry import Method
 from drkernel.rl.maths.advantages import broadcast_to_tokens
@@ -371,10 +371,12 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         left_BT = left_BT & keeps_BT
     for number, method in enumerate(config.rejection):
         stay_B = registry.rejection.get(method.name)(batch, seed=seed + number * SEEDS_APART, **method.options)
+        _check_returned(f"rl.learner.rejection: {method.name}", stay_B, graded_B)
         before_B, left_B, kept_B = left_B, left_B & stay_B, kept_B & stay_B
         batch = dataclasses.replace(batch, keep_B=left_B)
         quality |= _quality(method.name, batch.rewards_B, before_B, left_B)
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
+    _check_returned(f"rl.learner.advantage: {config.advantage.name}", advantages, batch.rewards_B, old_BT)
     advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
@@ -385,6 +387,18 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         "trained_tokens": float(trained_BT.sum()),
     }
     return Credit(advantages_BT, gap, trained_BT, metrics)
+
+
+def _check_returned(method: str, value: Any, *like: Tensor) -> None:
+    """Raise :class:`ConfigError` for what is no tensor of one of these kinds and shapes: it would broadcast."""
+
+    def words(one: Any) -> str:
+        kind = one.dtype if isinstance(one, Tensor) and not one.is_floating_point() else "float"
+        return f"{kind} {[*one.shape]}" if isinstance(one, Tensor) else type(one).__name__
+
+    wanted = [words(one) for one in like]
+    if words(value) not in wanted:
+        raise ConfigError(f"{method} returned {words(value)}, not {' or '.join(wanted)}")
 
 
 def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) -> dict[str, float]:
