@@ -164,7 +164,7 @@ class Graders(Config):
         if self.pool is not None:
             from drkernel.serve.client import Client, ServiceError
 
-            with Client(self.pool, retries=4) as client:
+            with Client(self.pool, retries=5) as client:
                 try:
                     client.find(limit=1)
                 except ServiceError as error:
