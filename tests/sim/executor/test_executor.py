@@ -507,6 +507,21 @@ def test_products_made_of_narrower_ones_lose_what_a_card_loses(how: str, left: f
     assert c.unique().tolist() == [expected]
 
 
+@triton.jit
+def half_sums(a, b, c, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), out_dtype=tl.float16))
+
+
+def test_sums_in_fp16_are_rounded_after_each_instruction_of_a_tensor_core() -> None:
+    a, b = torch.zeros(64, 64, dtype=torch.float16), torch.ones(64, 64, dtype=torch.float16)
+    a[:, 0], a[:, 16::16] = 2048.0, 1.0  # which 2048 loses each time; three at once it would not
+    c = torch.zeros(64, 64, dtype=torch.float16)
+    with executing():
+        half_sums[(1,)](a, b, c, N=64)
+    assert c.unique().tolist() == [2048.0]
+
+
 def test_sectors_of_strided_reads() -> None:
     @triton.jit
     def strided_kernel(x, out, stride, BLOCK: tl.constexpr):

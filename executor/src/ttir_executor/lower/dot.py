@@ -26,6 +26,9 @@ PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 _COLUMNS = 4
 """register block: rows x (columns strips); 24 accumulators of 32 vector registers"""
 
+_INSTRUCTION = 16
+"""halves of a row that one instruction of a tensor core multiplies"""
+
 _SPLITS = {
     "tf32x3": ("tf32", 2, ((1, 0), (0, 1))),
     "bf16x3": ("bf16", 2, ((1, 0), (0, 1))),
@@ -178,7 +181,7 @@ def _matrix(low: Lowering, c: Value, type_: Type, products, out, offsets, sizes,
             sums = _inner(low, pair, offsets, sizes, i.var, j.var, rows, columns, sums)
         if before:
             sums = [one.is_nan().choose(0.0, one) for one in sums]
-        sums = _inner(low, last, offsets, sizes, i.var, j.var, rows, columns, sums)
+        sums = _inner(low, last, offsets, sizes, i.var, j.var, rows, columns, sums, halves=type_.elem == "f16")
         if before:
             sums = [one + start for one, start in zip(sums, accumulators, strict=True)]
         for r in range(rows):
@@ -214,8 +217,11 @@ def _place(e: Emitter, offset: str, row: str, stride: int, column: str) -> str:
     return total
 
 
-def _inner(low, buffers, offsets, sizes, i, j, rows, columns, start):  # type: ignore[no-untyped-def]
-    """The loop over k: one broadcast of A per row, one strip of B per column, a multiply-add each."""
+def _inner(low, buffers, offsets, sizes, i, j, rows, columns, start, halves=False):  # type: ignore[no-untyped-def]
+    """The loop over k: one broadcast of A per row, one strip of B per column, a multiply-add each.
+
+    ``halves``: sums are fp16, which every instruction of a tensor core rounds to.
+    """
     e = low.e
     _m, n, k = sizes
     ty, width, vt, align = start[0].ty, start[0].width, start[0].vector, start[0].bits // 8
@@ -244,9 +250,12 @@ def _inner(low, buffers, offsets, sizes, i, j, rows, columns, start):  # type: i
 
     if k == 1:
         return body("0", start)
-    with e.loop(k) as loop:
-        carried = [one.held(e.carry(loop, vt, one.text)) for one in start]
-        finals = body(loop.var, carried)
+    together = min(_INSTRUCTION, k) if halves else 1
+    with e.loop(k, together) as loop:
+        carried = finals = [one.held(e.carry(loop, vt, one.text)) for one in start]
+        for place in range(together):
+            finals = body(_plus(e, loop.var, place), finals)
+        finals = [round_to(one, "f16") for one in finals] if halves else finals
         for before, after in zip(carried, finals, strict=True):
             loop.nexts[before.text] = after.text
     return finals
