@@ -1,5 +1,7 @@
 """The comparison: honest arithmetic passes whatever its order, everything else fails."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -286,6 +288,21 @@ def test_integers_are_exact_but_a_tie_may_break_either_way():
     answer[5] = (answer[5] + 1) % 50
     result = compare([answer], oracle, FP32)
     assert result.passed_calls == 0 and result.mismatch.index == (5,), "a wrong element is named, not a right one"
+
+
+@pytest.mark.parametrize(("alone", "draws"), [(1, 24), (4, 16)])
+def test_one_tie_of_very_many_is_held_against_more_draws(alone, draws):
+    def wider(narrow, draw):
+        drawn.append(draw)
+        return narrow
+
+    drawn: list[int] = []
+    answer = torch.cat([torch.zeros(alone) + 1.0, torch.randn(200_000)])
+    oracle = make_oracle(Function(lambda x: x.clone()), [answer], "fp32")
+    answer = answer.clone()
+    answer[:alone] += 2e-3
+    assert not compare([answer], replace(oracle, wider=wider), FP32).passed_calls
+    assert drawn == list(range(1, draws + 1))
 
 
 def test_whole_numbers_near_a_half_may_be_rounded_either_way_and_others_not():
