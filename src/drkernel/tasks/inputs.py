@@ -44,6 +44,8 @@ TREATMENTS = ("zeros", "ties", "tiny", "faint", "heavy", "shifted", "scaled")
 """Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
 nature."""
 ZERO_SHARE = 0.002
+SIGNED = 32
+"""elements that are not all negative by chance"""
 SLICES = 12
 """of a vector; of anything else every position along ``slices`` (see :func:`draw_inputs`) is one"""
 TREATED = 0.7
@@ -104,7 +106,22 @@ def vary(
     without: Collection[str] = (),
 ) -> torch.Tensor:
     """Apply a variant to ``tensor``, keeping shape, strides, dtype and :func:`role_of` (except for ``widen``, see
-    above). Its slices lie along ``axes``."""
+    above). Its slices lie along ``axes``. What is negative throughout, as logarithms of decays are, stays so."""
+    varied = _varied(tensor, variant, strength, generator, widen, axes, without)
+    if role_of(tensor) != "free" or tensor.numel() < SIGNED or not bool((tensor.double() < 0).all()):
+        return varied
+    return _like(-varied.double().abs(), tensor)
+
+
+def _varied(
+    tensor: torch.Tensor,
+    variant: Variant,
+    strength: float,
+    generator: torch.Generator,
+    widen: bool,
+    axes: tuple[int, ...],
+    without: Collection[str],
+) -> torch.Tensor:
     role = role_of(tensor)
     if role == "fixed":
         return tensor

@@ -116,6 +116,14 @@ def test_inputs_widen_only_where_the_reference_stays_finite(body, widens):
     assert bool(problem_of(body).widens) is widens
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_negative_throughout_stays_so_and_comes_near_zero(variant):
+    decays = torch.nn.functional.logsigmoid(torch.randn(64, 256, generator=generator()))
+    varied = [vary(decays, variant, 1.0, generator(seed)) for seed in range(8)]
+    assert all(bool((one <= 0).all()) for one in varied)
+    assert variant != "mixed" or any(bool((one[row] == 0).all()) for one in varied for row in range(64))
+
+
 def test_inputs_widen_one_by_one():
     problem = problem_of("torch.log(x) + torch.relu(y)", "torch.rand(16, 32) + 0.01", y="torch.rand(16, 32)")
     assert problem.widens == {1}
