@@ -39,6 +39,26 @@ def test_the_least_that_any_mask_keeps_counts(body, share):
     assert reference_work(reference).live == pytest.approx(share, abs=0.01)
 
 
+WINDOW = "i = torch.arange(16); d = i[:, None] - i[None, :]; m = (d >= 0) & (d < 4); "
+
+
+@pytest.mark.parametrize(
+    ("body", "share"),
+    [
+        ("return F.scaled_dot_product_attention(x, x, x, m)", 58 / 256),
+        (SCORES + "return s.masked_fill(~m, -1e9).softmax(-1) @ x", 58 / 256),
+        ("return F.scaled_dot_product_attention(x, x, x, m) @ torch.ones(8, 8)", 1.0),  # a product besides
+        (SCORES + "return s.masked_fill(~m, -1e9).softmax(-1) @ x @ torch.ones(8, 8)", 1.0),
+        ("return F.scaled_dot_product_attention(x @ torch.ones(8, 8), x, x, m)", 1.0),
+        ("return F.scaled_dot_product_attention(F.scaled_dot_product_attention(x, x, x, m), x, x)", 1.0),
+        ("return F.scaled_dot_product_attention(F.scaled_dot_product_attention(x, x, x, m), x, x, d < 4)", 1.0),
+    ],
+)
+def test_a_window_asks_for_what_it_keeps_where_it_masks_all_products(body, share):
+    reference = load_reference(SOURCE.format(body=WINDOW + body))
+    assert reference_work(reference).scores == pytest.approx(share, abs=0.01)
+
+
 LENGTHS = """
 import torch
 class Model(torch.nn.Module):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from drkernel.gym.judge.modelled_timing import ReferenceWork
+from drkernel.gym.judge.modelled_timing import HALF, ReferenceWork
 from drkernel.gym.judge.seen import BETWEEN, UPDATES, WHOLE, Launched, Seen, Signature
 from drkernel.sim.gpu.pricing import LOADED, STORED
 
@@ -413,7 +413,11 @@ def _of_arithmetic(own: OwnCall, one: Exercise, same: Sequence[Exercise], left: 
     if done <= SHORTCUT and SLACK * for_a_byte[0] <= min(ONCE, for_a_byte[1]):
         return
     kept = one.work.live if own.work.discards else 1.0  # a kernel skips what a mask discards
-    if doing < AGREEING * min(done, kept) and not _all_products(own, kept):
+    if (scores := own.work.scores) < min(HALF, kept):  # nothing but a window: what is in it is asked for
+        if doing < AGREEING * scores * min(1.0, done / kept):
+            yield f"{doing:.1%} of the reference's arithmetic is done; masks keep {scores:.1%}"
+        kept *= scores
+    elif doing < AGREEING * min(done, kept) and not _all_products(own, kept):
         expected = _extrapolated(own, [(one, sum(_arithmetic(one.seen).values())) for one in same])
         if expected is None:
             expected = left * min(done, kept)

@@ -291,6 +291,8 @@ class ReferenceWork:
     its label, that it reads"""
     live: float = 1.0
     """the least share of elements that a masking operator keeps, where masks are known, else half"""
+    scores: float = 1.0
+    """the largest share that a mask keeps, where that is less than half of what all products are masked by"""
     asked: float | None = None
     """the least share that masks, and slices up to numbers that the host reads, keep of anything, where all of them
     follow from whole numbers among the inputs"""
@@ -311,6 +313,8 @@ class ReferenceWork:
 HALF = 0.5
 """about the share that a causal mask keeps; the lower bound, and the value when discarded elements cannot be
 determined"""
+MASKS_BYTES = 1 << 27
+"""masks are known that are made of no more: of distances between 4096 positions"""
 NEVER = -1e4
 """a score with this added gets weight 0, or less"""
 _PARTS = ("tril", "triu", "diag", "masked_s")
@@ -322,13 +326,21 @@ class _WatchedEngine(DeviceEngine):
 
     live = taken = named = 1.0
     """the least share that a mask keeps, half where it is not known, that indices take, and of rows that they name"""
+    scores = 0.0
+    """the largest share that a mask keeps"""
+    added: dict[int, float]
+    """shares that known masks kept of numbers, which may be added to scores, by their storage"""
     known = True
     """whether all masks were known"""
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, as any device does."""
         given = {**by_name(name, args), **kwargs}
-        self.live = min(self.live, self._kept(name, given))
+        kept = self._kept(name, given)
+        if name.startswith("masked_fill_") and self.known:
+            self.added[self.heap.held(given["self"].handle).base] = kept
+        self.live = min(self.live, kept)
+        self.scores = max(self.scores, kept if kept < 1.0 and not name.startswith(("tri", "diag")) else 0.0)
         self.named = min(self.named, self._named(given)) if name.startswith(_TABLES) else self.named
         result = super().op(name, args, kwargs)
         if name.startswith(_TAKEN) and isinstance(result, TensorSpec):
@@ -368,8 +380,9 @@ class _WatchedEngine(DeviceEngine):
         """Share of a mask's elements that are true, or of scores that are not discarded."""
         elements = self.contents(mask.handle) if isinstance(mask, Ref) else torch.tensor(mask)
         if elements is None:
-            self.known = False
-            return HALF
+            added = self.added.get(self.heap.held(mask.handle).base)
+            self.known &= added is not None
+            return HALF if added is None else added
         kept = elements if elements.dtype == torch.bool else elements > NEVER
         return float(kept.to(torch.float64).mean()) if kept.numel() else 1.0
 
@@ -426,6 +439,7 @@ def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
 def _run_on(reference: Reference, spec: GPUSpec, conv_tf32: bool, given: Sequence[Any]) -> _Run:
     """Draw inputs on a fresh device without data, or take those given, build the module there and call it twice."""
     engine = _WatchedEngine(spec, data_free=DataFree())
+    engine.added = {}
     put = tree_map(lambda leaf: engine.register(leaf) if isinstance(leaf, torch.Tensor) else leaf, list(given))
     engine.accounts.conv_tf32 = conv_tf32
     state: dict[str, Form] = {}
@@ -434,7 +448,7 @@ def _run_on(reference: Reference, spec: GPUSpec, conv_tf32: bool, given: Sequenc
         drawn = tree_map(lambda leaf: link.wrap(leaf) if isinstance(leaf, TensorSpec) else leaf, put)
         drawn = drawn or reference.draw_inputs(0)
         missed = [dependence.message for dependence in engine.counters.dependences]
-        engine.data_free = DataFree(on_read="refuse")
+        engine.data_free = DataFree(on_read="refuse", contents_bytes=MASKS_BYTES)
         timed: _Timed | str = ""
         try:
             model = reference.build(0)
@@ -480,6 +494,7 @@ def _second_call(engine: _WatchedEngine, inputs: Any, weights: Mapping[str, Any]
         discards=_discards(operators),
         elements=elements,
         live=max(HALF, min(engine.live, engine.taken)),
+        scores=engine.scores if engine.known and 0 < engine.scores < HALF and _all_masked(operators) else 1.0,
         asked=live if numbers and engine.known and live < 1 else None,
         named=engine.named,
     )
@@ -533,6 +548,21 @@ def _discards(operators: Sequence[Operator]) -> bool:
         if mask or (ins & masked and not product):
             masked |= outs
     return False
+
+
+def _all_masked(operators: Sequence[Operator]) -> bool:
+    """Whether each product makes or takes scores, of which a mask discards a part."""
+    named = [(operator, _plain(operator)) for operator in operators]
+    attention = "_scaled_dot_product"
+    masks = [one for one, name in named if _is_mask(one, name) and not name.startswith(attention)]
+    scores = {meta.elements for one in masks for meta in one.outputs}
+    products = [(one, name) for one, name in named if name.startswith(_PRODUCTS)]
+    return all(
+        _is_mask(one, name)
+        if name.startswith(attention)
+        else any(meta.elements in scores for meta in (*one.inputs, *one.outputs))
+        for one, name in products
+    )
 
 
 def _is_mask(operator: Operator, name: str) -> bool:
