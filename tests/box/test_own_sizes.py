@@ -243,6 +243,8 @@ def test_own_sizes_beyond_the_budget_are_named_and_declared_sizes_stay(gym):
     small = gym.grade(task, candidate, **{**SHORTENED, "own_seconds": 0.01})
     [why] = [finding for finding in small.findings if finding.kind == "own_sizes_unchecked"]
     assert not small.is_correct and "may take 0.01" in why.message and "--budget" in why.message
+    broken = gym.grade(task, candidate + "\nreturn", **{**SHORTENED, "own_seconds": 0.01})
+    assert broken.status == "compile_error" and not broken.findings  # at other sizes it would not load either
     for terms in ({"shapes": "free"}, {"profiles": {"tiny": {"ROWS": 16}, "full": {"ROWS": 512}}}):
         assert not gym.grade(task.model_copy(update=terms), candidate, **SHORTENED).is_correct
 
