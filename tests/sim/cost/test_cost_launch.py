@@ -15,6 +15,7 @@ from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.roofline import L2State, blocks_per_sm
+from drkernel.sim.gpu.datafree import DataFree
 from drkernel.sim.spec import get_spec
 from harness import executing
 
@@ -35,6 +36,8 @@ class Counts:
     own_passes: float = 1.0
     rounds: float = 1.0
     """times that every program enters the block"""
+    inside: float = 0.0
+    """rounds of a second block, which all programs enter together"""
     classes: tuple[tuple[float, tuple[tuple[int, float], ...]], ...] = ()
     parts = ()
 
@@ -51,7 +54,7 @@ class Counts:
 
     @property
     def executed(self) -> tuple[tuple[int, float], ...]:
-        return ((0, self.programs * self.rounds),)
+        return ((0, self.programs * self.rounds), *([(1, self.programs + self.inside)] if self.inside else []))
 
 
 def stream(
@@ -362,3 +365,112 @@ def test_a_longest_program_shares_its_sm_with_others_that_find_a_slot_at_once() 
     unlike = replace(counts, classes=((programs / 2, ((0, programs * 4.0),)), (programs / 2, ())))
     alike, crowded = (seconds(each, 8, profile=plain(counts), shared_bytes=100_000) for each in (counts, unlike))
     assert crowded > 1.4 * alike
+
+
+@triton.jit
+def _add_tile(x, out, tile, BLOCK: tl.constexpr):
+    at = tile * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) + 1.0)
+
+
+@triton.jit
+def tiles_in_strides(x, out, counter, tiles, BLOCK: tl.constexpr):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        _add_tile(x, out, tile, BLOCK)
+
+
+@triton.jit
+def tiles_by_tickets(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.atomic_add(counter, 1)
+    while tile < tiles:
+        _add_tile(x, out, tile, BLOCK)
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def tiles_by_tickets_after_the_first(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.program_id(0)
+    while tile < tiles:
+        _add_tile(x, out, tile, BLOCK)
+        tile = tl.atomic_add(counter, 1) + tl.num_programs(0)
+
+
+@triton.jit
+def tiles_of_the_first_program(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.atomic_add(counter + tl.program_id(0), 1)
+    while tile < tiles * (tl.program_id(0) == 0):
+        _add_tile(x, out, tile, BLOCK)
+        tile = tl.atomic_add(counter + tl.program_id(0), 1)
+
+
+@triton.jit
+def tiles_in_turns(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.atomic_add(counter, 1)
+    while tile < tiles:
+        while tl.atomic_add(counter + 1, 0) < tile:
+            pass
+        _add_tile(x, out, tile, BLOCK)
+        tl.atomic_add(counter + 1, 1)
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def tiles_beside_the_last(x, out, counter, tiles, BLOCK: tl.constexpr):
+    place, tile = 0, tl.atomic_add(counter, 1)
+    while tile < tiles:
+        _add_tile(x, out, place, BLOCK)
+        place += 1
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def tiles_with_what_was_before(x, out, counter, tiles, BLOCK: tl.constexpr):
+    total, tile = 0.0, tl.atomic_add(counter, 1)
+    while tile < tiles:
+        total += tl.load(x + tile)
+        tl.store(out + tile, total)
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def tiles_with_what_an_atomic_says(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.atomic_add(counter, 1)
+    while tile < tiles:
+        tl.store(out + tile, tl.atomic_add(counter + 1, 2))
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def tiles_with_what_the_last_wrote(x, out, counter, tiles, BLOCK: tl.constexpr):
+    tile = tl.atomic_add(counter, 1)
+    while tile < tiles:
+        tl.store(out + tile + 1, tl.load(out + tile) + 1.0)
+        tile = tl.atomic_add(counter, 1)
+
+
+def test_tiles_from_a_counter_are_shared_out_where_no_round_waits_for_another() -> None:
+    """Here the first program takes all of them; on a GPU each takes what it can. What goes in turns, or has what came
+    before, is no program's own."""
+    alone = (
+        tiles_of_the_first_program, tiles_in_turns, tiles_beside_the_last, tiles_with_what_was_before,
+        tiles_with_what_an_atomic_says, tiles_with_what_the_last_wrote,
+    )  # fmt: skip
+    with sim.device("h100", checks="off", data_free=DataFree()) as gpu:
+        x, out = torch.empty(1 << 22, device="cuda"), torch.empty(1 << 22, device="cuda")
+        for kernel in (tiles_in_strides,) * 2 + (tiles_by_tickets, tiles_by_tickets_after_the_first, *alone):
+            kernel[(528,)](x, out, torch.zeros(528, dtype=torch.int32, device="cuda"), 4096, BLOCK=1024)
+        _, strides, tickets, later, *others = (one.seconds for one in gpu.launches if one.name.startswith("tiles"))
+    assert strides <= tickets < 1.5 * strides and strides <= later < 1.5 * strides
+    assert min(others) > 20.0 * strides
+
+
+def test_fewer_slots_never_make_shared_rounds_faster() -> None:
+    block = BlockProfile(lanes=(("fp32", 1 << 16, 1.0, None),), around=0)
+    profile = KernelProfile((BlockProfile(), block), (BlockPressure(0.0, 0.0),) * 2, shared_out=frozenset({1}))
+    every = [Counts(4096, (), 0.0, 0.0, rounds=1.0, inside=number) for number in (0.0, 1.0, 100.0, 5000.0, 5001.0, 1e5)]
+    for fewer in (1024, 32 * 1024, 100 * 1024):
+        times = [seconds(each, 4, profile=profile, shared_bytes=fewer) for each in every]
+        assert times == sorted(times)
+    for each in every:
+        times = [seconds(each, 4, profile=profile, shared_bytes=fewer) for fewer in (1024, 32 * 1024, 100 * 1024)]
+        assert times == sorted(times)

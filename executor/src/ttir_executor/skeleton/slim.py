@@ -15,7 +15,7 @@ load whose result steers is a dependence on data, and harmless only if its memor
 Compiles skeletons of kernels to native code, cached by the kernel's text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property, lru_cache
@@ -142,6 +142,15 @@ class _Tracer:
             self._follow()
         return self.found
 
+    def closure(self, value: Value, end: Set[int] = frozenset()) -> list[Value]:
+        """The value and all that it is made of, up to results of the operations ``end``."""
+        seen, left = dict[int, Value](), [value]
+        while left:
+            value = left.pop()
+            left += self._sources(value) if id(value) not in seen and id(value.op) not in end else []
+            seen[id(value)] = value
+        return list(seen.values())
+
     # ---- where to begin
 
     def _roots(self, op: Op) -> None:
@@ -239,6 +248,32 @@ class _Tracer:
         """The sources of a value that a loop carries. All its names are needed together."""
         body = loop.regions[0].blocks[0]
         return [loop.operands[3 + index], body.args[1 + index], body.ops[-1].operands[index]]
+
+
+def ticket_loops(function: Function) -> list[Op]:
+    """The loops whose rounds programs share out among themselves: each takes the next number from one counter of all,
+    and carries on nothing else; nor does another atomic tell a round what came before. What memory tells it the text
+    does not say. (Here one program runs after the other, and the first takes all.)
+    """
+    tracer, found = _Tracer(function, apart=False, taken=False), list[Op]()
+    for loop in (op for op in tracer.ops if op.name == "scf.while"):
+        first, body = (region.blocks[0] for region in loop.regions)
+        tickets = {id(op) for op in body.ops if _takes_number(op, tracer)}
+        asked = (op for region in loop.regions for op in walk(region) if op.name in ATOMICS and op.results[0].uses)
+        carried = [each for passed in body.ops[-1].operands for each in tracer.closure(passed, tickets)]
+        decides = tracer.closure(first.ops[-1].operands[0])
+        if len(tickets) == 1 and set(map(id, asked)) == tickets <= {id(each.op) for each in decides}:
+            found += [loop] if not any(each.block in (first, body) for each in carried) else []
+    return found
+
+
+def _takes_number(op: Op, tracer: _Tracer) -> bool:
+    """Whether an atomic counts up what all programs count up."""
+    if op.name != "tt.atomic_rmw" or op.attrs["word0"] != "add" or op.results[0].type.is_block:
+        return False
+    by, made_of = op.operands[1].op, tracer.closure(op.operands[0])
+    counts = by is not None and by.attrs.get("value", "")[:1] in "123456789"
+    return counts and all(each.op is None or each.op.name in ("tt.addptr", "arith.constant") for each in made_of)
 
 
 def _reads(op: Op) -> bool:

@@ -33,6 +33,7 @@ from ttir_executor.lower.access import counted_bytes, memory_bytes
 from ttir_executor.lower.combine import COMBINED, repeated, unknown_length
 from ttir_executor.lower.dot import PRODUCTS, factors_of, work_of
 from ttir_executor.lower.plan import blocks_of, walk
+from ttir_executor.skeleton.slim import ticket_loops
 from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 COMBINES = frozenset({"tt.reduce", "tt.scan"})
@@ -159,6 +160,8 @@ class KernelProfile:
     pressure: tuple[BlockPressure, ...] = field(repr=False)
     unpriced: str = ""
     """why its time is a lower bound"""
+    shared_out: frozenset[int] = frozenset()
+    """blocks of loops whose rounds go to whichever program takes the next number (``ticket_loops``)"""
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,10 @@ def profile_of(function: Function) -> KernelProfile:
     profiles = tuple(_profile(block, layouts, numbers, made.get(id(block), [])) for block in blocks)
     unknown = any(op.name in COMBINED and unknown_length(op.regions[0]) for op in walk(function.body))
     reason = "a function of a reduction, scan or map has a loop whose rounds are not constant" if unknown else ""
-    return KernelProfile(profiles, block_pressure(function), reason)
+    regions = [region for loop in ticket_loops(function) for region in loop.regions]
+    inside = {id(op.block) for region in regions for op in walk(region)}
+    shared_out = frozenset(number for number, block in enumerate(blocks) if id(block) in inside)
+    return KernelProfile(profiles, block_pressure(function), reason, shared_out)
 
 
 # ---- instructions

@@ -32,6 +32,7 @@ from drkernel.sim.cost.roofline import (
     operand_share,
     past_l1,
     peak_of,
+    shared_out,
     stored_elements,
     unit_rate,
     vector_seconds,
@@ -202,6 +203,7 @@ def launch_cost(
     """
     spilled = _spilled(stats, profile, num_warps * spec.warp_size, spec, frame_bytes)
     resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
+    stats = shared_out(stats, profile, spec.sm_count * resident)
     shape = _shape(stats, profile, spec, num_warps, num_stages, resident)
     traffic = _traffic(stats, profile, shape, spilled, spec, l2)
     port = spec.sm_bytes_per_clock * SM_BANDWIDTH_SHARE

@@ -146,6 +146,30 @@ def beyond(capacity: float, needed: float) -> float:
     return 0.0 if needed <= capacity else 1.0 - capacity / needed
 
 
+def shared_out(stats: LaunchStats, profile: KernelProfile, slots: int) -> LaunchStats:
+    """The counts of a launch of which the programs that find one of ``slots`` have an equal number of the rounds that
+    they share out, or one more: the others come too late. Not where a round may read what another wrote."""
+    executed, programs = dict(stats.executed), stats.programs
+    inside = {index: count for index, count in executed.items() if index in profile.shared_out}
+    direct = {i: home for i in inside if (home := profile.blocks[i].around) not in profile.shared_out}
+    rounds = max([inside[index] - executed.get(home, 0.0) for index, home in direct.items()], default=0.0)
+    storage = {number: base for number, base, _, _ in stats.sites}
+    loaded = {storage.get(load.number, -1) for index in inside for load in profile.blocks[index].loads}
+    written = {-1, *(base for base, _, written in stats.footprint if written)}
+    if rounds < 1.0 or loaded & written:
+        return stats
+    takers = min(programs, slots)
+    whole, more = divmod(rounds, takers)
+    last = {index: max(0.0, count - rounds) * (index in direct) for index, count in inside.items()}  # finds no number
+    classes = []
+    for some, share in ((more, whole + 1.0), (takers - more, whole), (programs - takers, 0.0)):
+        own = {index: (count - last[index]) * share / rounds for index, count in inside.items()}
+        rest = {index: last.get(index, count) / programs for index, count in executed.items()}
+        entered = [(index, some * (own.get(index, 0.0) + rest[index])) for index in executed]
+        classes += [(float(some), tuple(each for each in entered if each[1]))] if some else []
+    return replace(stats, classes=tuple(classes), own_passes=1.0)  # what others' rounds read again is no program's own
+
+
 def past_l1(
     stats: LaunchStats, profile: KernelProfile, asked_of: Mapping[int, float], resident: float, on_sm: float,
     spec: GPUSpec,
