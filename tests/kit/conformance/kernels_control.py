@@ -413,6 +413,15 @@ def early_values(k, x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def early_constants(k):
+    if k == 3:
+        return 30
+    if k == 1:
+        return 20
+    return 7
+
+
+@triton.jit
 def early_kernel(x, out, blocks, sums, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     if pid < n:
@@ -421,7 +430,7 @@ def early_kernel(x, out, blocks, sums, n, BLOCK: tl.constexpr):
     for k in range(n):
         block, value = early_values(k, x, BLOCK)
         tl.store(blocks + (pid * n + k) * BLOCK + tl.arange(0, BLOCK), block)
-        total += value * (pid + 1)
+        total += (value + early_constants(k)) * (pid + 1)
     tl.store(sums + pid, total)
 
 
@@ -441,6 +450,7 @@ def early_returns_of_functions_called_in_branches_and_loops(device: str) -> Iter
         rows.append(four * 0 - 1 if one == 0 else four * (one + 1) if one > 4 else four + one + 1)
         values.append(5 if one == 0 else one + 1 if one > 4 else 2 * (one + 1))
     yield Check("loop", blocks.cpu(), torch.stack(rows).expand(programs, -1, -1))
+    values += [7, 20, 7, 30, 7]
     yield Check("values", sums.cpu(), (torch.arange(programs) + 1).int() * sum(values))
 
 

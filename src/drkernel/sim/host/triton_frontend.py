@@ -297,9 +297,10 @@ def _of_one_block(function: re.Match[str]) -> str:
     parts = ["", "", *_BLOCK.split(function[2])]
     types = ", ".join(_RETURNED.findall(function[2])[:1])
     made: dict[str, tuple[list[str], str]] = {}
-    for at in range(len(parts) - 3, -1, -3):  # branches lead to later blocks
-        before, _, end = parts[at + 2].rstrip().rpartition("\n")
-        follow = []
+    left = {at: parts[at + 2].rstrip().rpartition("\n") for at in range(len(parts) - 3, -1, -3)}
+    while left:  # one returned to from many places may be written before those
+        at = next(at for at, (_, _, end) in left.items() if all(label in made for label, _ in _TARGET.findall(end)))
+        (before, _, end), follow = left.pop(at), []
         for label, passed in _TARGET.findall(end):
             names, body = made[label]
             for name, value in zip(names, passed.split(", "), strict=False):
