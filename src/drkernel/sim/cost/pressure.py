@@ -30,8 +30,11 @@ from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 MAX_REGISTERS = 255
 """a thread's limit on every GPU here, however few threads a program has"""
-BASE_REGISTERS = 20
-"""addresses, counters and temporaries; ptxas on element-wise and row kernels, sm_90"""
+BASE_REGISTERS, BESIDE_PRODUCTS = 16, 20
+"""addresses, counters and temporaries (ptxas 12.8: ten element-wise and row kernels of 4 to 64 elements a thread, sm_80
+and 90); those of a kernel with products"""
+CROWDED = 48.0, 0.12
+"""held words from which on ptxas needs registers beside them, and how many for each (row kernels of the same)"""
 GATHERED = 4.0
 """the same for one element of a gathered operand: its index, its address in two words, what its mask decides (ptxas on
 15 convolutions by products, sm_90a: 1.6 to 5.2, median 4.6)"""
@@ -56,6 +59,8 @@ _SYNC = frozenset(
     {*PRODUCTS, "tt.reduce", "tt.scan", "tt.gather", "tt.histogram", "tt.trans", "scf.for", "scf.while", "scf.if",
      "ttg.barrier", "gpu.barrier", "tt.debug_barrier"}
 )  # fmt: skip
+_BESIDE = ("tt.scan", "math.erf")
+"""operations whose results are held beside what they are made of (the same builds, fp32 and bf16)"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class BlockPressure:
     """bytes of all loads, where element by element nothing but quick arithmetic is between them and what is stored"""
     widest: float = 0.0
     """bytes of the largest of those"""
+    least: float = 0.0
+    """of ``held``, what no order does without: what comes and goes takes the place of what is not needed any more"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,11 @@ def register_pressure(function: Function, threads: int) -> Pressure:
     limit = register_limit(threads)
     of_gathered = GATHERED * max(map(_gathered_elements, blocks_of(function)))
     blocks = block_pressure(function)
-    words = BASE_REGISTERS + (max(block.held for block in blocks) / 4.0 + of_gathered) / threads
+    if any(block.tile for block in blocks):
+        words = BESIDE_PRODUCTS + (max(block.held for block in blocks) / 4.0 + of_gathered) / threads
+    else:
+        held = max(block.least for block in blocks) / 4.0 / threads
+        words = BASE_REGISTERS + held + CROWDED[1] * max(0.0, held - CROWDED[0])
     spilled = sum(spilled_bytes(block, threads, limit) for block in blocks)
     return Pressure(int(min(words, limit)), int(spilled / threads))
 
@@ -131,13 +142,14 @@ def _gathered_elements(block: BasicBlock) -> float:
 @lru_cache(maxsize=64)
 def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
     """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
-    lifetimes, held = Lifetimes(function, _inline(function)), _held_at(_intervals(function))
-    return tuple(_of_block(block, lifetimes, held) for block in blocks_of(function))
+    lifetimes, intervals = Lifetimes(function, _inline(function)), _intervals(function)
+    passing, whole = (_held_at([each for each in intervals if each.whole is one]) for one in (False, True))
+    return tuple(_of_block(block, lifetimes, passing, whole) for block in blocks_of(function))
 
 
 def _held_at(intervals: list[_Interval]) -> Callable[[int], float]:
-    """Bytes that are held at a position."""
-    changes = [change for each in intervals for change in ((each.begin, each.held), (each.end, -each.held))]
+    """Bytes of these at a position."""
+    changes = [change for each in intervals for change in ((each.begin, each.nbytes), (each.end, -each.nbytes))]
     changes.sort()
     places, sums = [place for place, _ in changes], [0.0, *accumulate(change for _, change in changes)]
     return lambda here: sums[bisect_right(places, here)]
@@ -154,23 +166,29 @@ class _Interval:
     whole: bool
     """whether all of it is held at a time"""
 
-    @property
-    def held(self) -> float:
-        """Bytes held at one place."""
-        return self.nbytes if self.whole else REORDERED * self.nbytes
 
-
-def _of_block(block: BasicBlock, lifetimes: Lifetimes, held: Callable[[int], float]) -> BlockPressure:
-    most = values = 0.0
+def _of_block(
+    block: BasicBlock, lifetimes: Lifetimes, passing: Callable[[int], float], whole: Callable[[int], float]
+) -> BlockPressure:
+    most = values = least = 0.0
     for op in block.ops:
-        most = max(most, held(lifetimes.end(op)))
+        some, all_of = passing(lifetimes.end(op)), whole(lifetimes.end(op))
+        most = max(most, all_of + REORDERED * some)
+        least = max(least, all_of, REORDERED * (all_of + some))
         for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
             if value.type.is_block and not is_index_like(value):
                 values += _bytes_of(value)
     products = [_bytes_of(op.results[0]) for op in block.ops if op.name in PRODUCTS]
-    apart = not any(op.name in _SYNC or "sfu" in instructions(op) for op in block.ops if op.results)
-    loads = [_bytes_of(op.results[0]) for op in block.ops if op.name == "tt.load" and apart]
-    return BlockPressure(most, values, max(products, default=0.0), sum(loads), max(loads, default=0.0))
+    loads = [_bytes_of(op.results[0]) for op in block.ops if op.name == "tt.load"]
+    widest, forward = max(loads, default=0.0), sum(loads)
+    least = max(least, widest)
+    if not any(op.name in _SYNC or op.name == "tt.extern_elementwise" for op in block.ops):
+        # one vector after the other: nothing else is held
+        least = min(least, max(*(whole(lifetimes.end(op)) for op in block.ops), widest, REORDERED * forward))
+    least += sum(_bytes_of(value) for op in block.ops if op.name in _BESIDE for value in op.results)
+    if any(op.name in _SYNC or "sfu" in instructions(op) for op in block.ops if op.results):
+        widest = forward = 0.0
+    return BlockPressure(most, values, max(products, default=0.0), forward, widest, least)
 
 
 def _intervals(function: Function) -> list[_Interval]:
