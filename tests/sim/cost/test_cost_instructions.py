@@ -1,5 +1,6 @@
 """Library functions by what compilers make of them (``benchmarks/library_instructions.py``)."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -72,10 +73,12 @@ def test_the_unit_of_special_functions_converts_numbers(name: str, source: str, 
 
 SCAN = """
 module {{
-  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}) {{
+  tt.func public @kernel(%p: !tt.ptr<f32> {{tt.divisibility = 16 : i32}}, %n: i32) {{
     %at = tt.make_range {{end = {length} : i32, start = 0 : i32}} : tensor<{length}xi32>
+    %last = tt.splat %n : i32 -> tensor<{length}xi32>
+    %down = arith.subi %last, %at : tensor<{length}xi32>
     %all = tt.splat %p : !tt.ptr<f32> -> tensor<{length}x!tt.ptr<f32>>
-    %where = tt.addptr %all, %at : tensor<{length}x!tt.ptr<f32>>, tensor<{length}xi32>
+    %where = tt.addptr %all, %{at} : tensor<{length}x!tt.ptr<f32>>, tensor<{length}xi32>
     %x = tt.load %where : tensor<{length}x!tt.ptr<f32>>
     %y = "tt.scan"(%x) <{{axis = 0 : i32, reverse = false}}> ({{
     ^bb0(%a: f32, %b: f32):
@@ -89,17 +92,25 @@ module {{
 """
 
 
-@pytest.mark.parametrize(("length", "compiled"), [(256, 45), (1024, 85), (4096, 292)])
-def test_every_run_of_neighbours_of_a_scan_is_exchanged(length: int, compiled: int) -> None:
-    """``compiled``: what the PTX for sm_90 of four warps has a thread, beyond that of a copy (Triton 3.7)."""
-    function = parse_ttir(SCAN.format(length=length))
-    (op,) = [op for op in walk(function.body) if op.name == "tt.scan"]
-    counted = sum(numel * count / 128 for _, numel, count, _ in lane_instructions(op, layouts_of(function)))
-    assert 0.55 * compiled < counted <= compiled
+@pytest.mark.parametrize(
+    ("length", "warps", "at", "compiled"),
+    [(256, 4, "at", 45), (1024, 4, "at", 85), (4096, 4, "at", 292), (2048, 8, "at", 107), (4096, 16, "at", 154),
+     (4096, 4, "down", 882), (4096, 16, "down", 462)],
+)  # fmt: skip
+def test_a_scan_goes_through_the_partial_results_of_all_runs_and_warps(
+    length: int, warps: int, at: str, compiled: int
+) -> None:
+    """``compiled``: what the PTX for sm_90 has a thread, beyond that of a copy (Triton 3.7). From the end of a row each
+    thread holds elements one by one, so that there are four times as many runs."""
+    text = SCAN.format(length=length, at=at)
+    copy = re.sub(r'    %y = "tt.scan".*?tensor<\d+xf32>\n', "", text, flags=re.DOTALL).replace("%y", "%x")
+    spec, (scan, plain) = get_spec("h100"), (profile_of(parse_ttir(each)).blocks[0] for each in (text, copy))
+    counted, before = (sum(block_lanes(each, 32 * warps, spec).values()) / 32 / warps for each in (scan, plain))
+    assert 0.55 * compiled < counted - before <= compiled
 
 
 def test_a_scan_that_a_warp_does_alone_needs_no_barrier() -> None:
-    small, large = (profile_of(parse_ttir(SCAN.format(length=length))).blocks[0] for length in (32, 1024))
+    small, large = (profile_of(parse_ttir(SCAN.format(length=length, at="at"))).blocks[0] for length in (32, 1024))
     assert small.reductions < large.reductions == 1
 
 

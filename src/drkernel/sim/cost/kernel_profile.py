@@ -25,6 +25,7 @@ from drkernel.sim.cost.layouts import (
     layouts_of,
     lines_of,
     nearby,
+    spread,
     start_of,
     step,
 )
@@ -146,6 +147,8 @@ class BlockProfile:
     the product is made by the same vector units"""
     across_rows: tuple[tuple[int, int, int], ...] = ()
     """reductions of two dimensions along the first: (rows, columns, bytes of an element)"""
+    scans: tuple[tuple[int, int, int, tuple[tuple[str, float], ...]], ...] = ()
+    """scans along the last side, as :func:`scanned` has them"""
     puts_off: bool = False
     """ptxas puts this block's loads off to where their values are used"""
     ahead: tuple[Lanes, ...] = ()
@@ -313,8 +316,8 @@ def _aligned(value: Value, alone: bool, side: int, known: dict[tuple[int, bool],
 def _combine_lanes(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     """Every element is combined once in its thread; then lanes and warps exchange what is left.
 
-    A scan exchanges for every run of neighbours that a thread holds, goes through what the warps before have of it, and
-    combines every element once more (``ScanOpToLLVM`` of Triton).
+    A scan exchanges for every run of neighbours that a thread holds, and combines every element once more
+    (``ScanOpToLLVM`` of Triton; :func:`scanned`).
     """
     inner: Counter[str] = Counter()
     for each, times in repeated(op.regions[0]):
@@ -330,14 +333,29 @@ def _combine_lanes(op: Op, layouts: Layouts) -> list[tuple[str, int, float]]:
     across = _lanes_along(op)
     if layouts.default and len(shape) == 3:  # an element a thread, of all warps
         across = min(axis, max(1, 32 * USUAL_WARPS // math.prod(shape[side + 1 :])))
-    exchanged, steps, others = max(1, rows * across), float(min(32, across).bit_length() - 1), 0.0
+    exchanged, steps = max(1, rows * across), float(min(32, across).bit_length() - 1)
     if op.name == "tt.scan":
         lanes += lanes
-        held, _, warps = spread(rows, axis, elem_bytes(source.elem), USUAL_WARPS) if _axis_is_last(op) else (1, 1, 1)
-        exchanged, others = source.numel // held, float(warps)
-    moved = (2.0 * steps + others) * len(op.operands)
-    lanes += [("int", exchanged, moved)] + [(unit, exchanged, (steps + others) * n) for unit, n in inner.items()]
-    return lanes
+        exchanged = source.numel // max(1, VECTOR_BYTES // scanned(op)[2])
+    moved = 2.0 * steps * len(op.operands)
+    return [*lanes, ("int", exchanged, moved), *((unit, exchanged, steps * count) for unit, count in inner.items())]
+
+
+def scanned(op: Op) -> tuple[int, int, int, tuple[tuple[str, float], ...]]:
+    """Rows, columns and, in bytes, the step of what a thread holds of a scan; instructions for one partial result.
+
+    Each thread goes through those of all runs and warps before its own (``AddPartialReduce`` of Triton). What is loaded
+    element by element is held so.
+    """
+    source, most = op.operands[0].type, VECTOR_BYTES // elem_bytes(op.operands[0].type.elem)
+    axis = (source.shape or (1,))[int(op.attrs.get("axis", "0"))]
+    made = _made_from([value.op for value in op.operands], lambda _: True).values()
+    loads = [each for each in made if each.name == "tt.load" and each.operands[0].type.shape == source.shape]
+    held = min(most, max(map(_vector, loads), default=most))
+    inner: Counter[str] = Counter({"int": len(op.operands)})
+    for each, times in repeated(op.regions[0]):
+        inner.update({unit: count * times for unit, count in instructions(each).items()} if each.results else {})
+    return source.numel // max(1, axis), axis, VECTOR_BYTES // held, tuple(inner.items())
 
 
 def _lanes_along(op: Op) -> int:
@@ -364,28 +382,6 @@ def _exchange(op: Op) -> float:
     source = op.operands[0].type
     axis = (source.shape or (1,))[-1]
     return 1.0 if spread(source.numel // axis, axis, elem_bytes(source.elem), USUAL_WARPS)[2] > 1 else _ONE_WARP
-
-
-def spread(rows: int, columns: int, item: int, num_warps: int) -> tuple[int, int, int]:
-    """Neighbours, lanes and warps along the columns of a block of elements of ``item`` bytes, as Triton places them."""
-    held = max(1, min(VECTOR_BYTES // item, rows * columns // (32 * num_warps)))
-    lanes = max(1, min(32, columns // held))
-    return held, lanes, max(1, min(num_warps, columns // (held * lanes)))
-
-
-def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
-    """Clocks of shared memory that a reduction along the rows takes beyond one for each access.
-
-    Triton puts the partial sums of all warps of a column beside each other, so that lanes, which hold neighbouring
-    columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
-    warps: all 32 lanes in one bank, by their machine code).
-    """
-    held, lanes, beside = spread(rows, columns, item, num_warps)
-    along = max(1, min(num_warps // beside, rows * lanes // 32))
-    if along == 1:
-        return 0.0
-    ways = max(1.0, lanes * math.gcd(held * along, 32) / 32.0)
-    return 2.0 * columns / (lanes * beside) * num_warps * (ways - 1.0)
 
 
 def _across_rows(op: Op) -> list[tuple[int, int, int]]:
@@ -458,6 +454,7 @@ def _profile(block: BasicBlock, layouts: Layouts, numbers: dict[int, int], done:
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=sum(_exchange(op) for op in block.ops if op.name in COMBINES), depth=last.depth,
         across_rows=tuple(shape for op in block.ops if op.name == "tt.reduce" for shape in _across_rows(op)),
+        scans=tuple(scanned(op) for op in block.ops if op.name == "tt.scan" and _axis_is_last(op)),
         dots=tuple(dots), pipelined=pipelined,
         serial=any(_in_series(op) for op in block.ops if op.name in PRODUCTS)
         or any(pipelined and id(op) in leading and _small(op) for op in loads),

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load, bank_conflicts
-from drkernel.sim.cost.layouts import VECTOR_BYTES, lanes_of
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
+from drkernel.sim.cost.layouts import VECTOR_BYTES, bank_conflicts, lanes_of, spread
 from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import SECTOR_BYTES, CostEstimate
 from drkernel.sim.cost.roofline import (
@@ -360,6 +360,10 @@ def block_lanes(
         held = lanes_of(numel, tile, threads)
         apart = max(1.0, idle * max(1.0, LONE_WARP_CYCLES / (1.0 if block.reductions else held / threads)))
         lanes[unit] += held * count * copies.get(numel, 1.0) * apart  # type: ignore[assignment]
+    for rows, columns, step, units in block.scans if not ahead else ():
+        held, _, warps = spread(rows, columns, step, threads // spec.warp_size)
+        for unit, count in units:
+            lanes[unit] += max(threads, rows * columns / held) * count * warps * max(1.0, idle)  # type: ignore[assignment]
     for dot in block.dots if not ahead else ():
         lanes["issue"] += _product_lanes(dot, threads, spec) * max(1.0, idle)  # type: ignore[assignment]
     return lanes

@@ -334,3 +334,25 @@ def nearby(load: Op) -> float:
     """Bytes of its elements over those of whole sectors, where its lanes lie in sectors of their own; else 1."""
     share = elem_bytes(load.operands[0].type.pointee or "i8") / SECTOR_BYTES
     return min(1.0, share) if stride(load.operands[0], 0) >= int(1.0 / share) else 1.0
+
+
+def spread(rows: int, columns: int, item: int, num_warps: int) -> tuple[int, int, int]:
+    """Neighbours, lanes and warps along the columns of a block of elements of ``item`` bytes, as Triton places them."""
+    held = max(1, min(VECTOR_BYTES // item, rows * columns // (32 * num_warps)))
+    lanes = max(1, min(32, columns // held))
+    return held, lanes, max(1, min(num_warps, columns // (held * lanes)))
+
+
+def bank_conflicts(rows: int, columns: int, item: int, num_warps: int) -> float:
+    """Clocks of shared memory that a reduction along the rows takes beyond one for each access.
+
+    Triton puts the partial sums of all warps of a column beside each other, so that lanes, which hold neighbouring
+    columns, write and read in steps of as many words as they hold columns, times warps (sums of 16 x 128 by eight
+    warps: all 32 lanes in one bank, by their machine code).
+    """
+    held, lanes, beside = spread(rows, columns, item, num_warps)
+    along = max(1, min(num_warps // beside, rows * lanes // 32))
+    if along == 1:
+        return 0.0
+    ways = max(1.0, lanes * math.gcd(held * along, 32) / 32.0)
+    return 2.0 * columns / (lanes * beside) * num_warps * (ways - 1.0)
