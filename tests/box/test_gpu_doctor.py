@@ -104,7 +104,7 @@ def test_cards_that_slow_each_other_fail(machine, monkeypatch, slower, passes):
 def test_a_machine_without_a_gpu_fails_every_row_that_it_reaches(gym, capsys, tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    assert _certify("cuda:0", False, tmp_path / "report.txt", False) == 1
+    assert _certify("cuda:0", tmp_path / "report.txt", False) == 1
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown] == ["FAIL"] * 3
     assert (tmp_path / "report.txt").read_text().splitlines()[1:] == shown
@@ -112,5 +112,5 @@ def test_a_machine_without_a_gpu_fails_every_row_that_it_reaches(gym, capsys, tm
 
 @pytest.mark.parametrize("name", ["sim:h200", "cpu", "0"])
 def test_only_real_gpus_are_certified(name, capsys):
-    assert _certify(name, False, None, False) == 2
+    assert _certify(name, None, False) == 2
     assert "is named cuda:0" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import json
 import platform
 import time
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +26,8 @@ Starts a sandbox and grades one small kernel in it, so that the report is based 
 be graded here, 1 something that is necessary is missing.
 
 --gpu cuda:N certifies a GPU of this machine for measured grading instead, in about five minutes: a row PASS, FAIL or a
-figure each, which --out FILE also writes, to be attached to a report of trouble. --full adds the corpus of cheats (from
-a checkout, about 25 minutes). docs/gpu.md says what each row proves. Exit code 1: a row failed.
+figure each, which --out FILE also writes, to be attached to a report of trouble. docs/gpu.md says
+what each row proves. Exit code 1: a row failed.
 
 --host measures, in a second, what one small operator takes this machine's host: on a CUDA device if there is one,
 otherwise from operators on the CPU. Modelled times of this host: --host of eval and sim, or sim:GPU@SECONDSus anywhere.
@@ -39,7 +38,6 @@ otherwise from operators on the CPU. Modelled times of this host: --host of eval
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="print the checks as JSON and nothing else")] = False,
     gpu: Annotated[str | None, typer.Option(help="certify this GPU (cuda:N) for measured grading")] = None,
-    full: Annotated[bool, typer.Option("--full", help="with --gpu: also the corpus of cheats")] = False,
     out: Annotated[Path | None, typer.Option(help="with --gpu: also write the rows to this file")] = None,
     host: Annotated[bool, typer.Option("--host", help="measure this host's seconds of a small operator")] = False,
 ) -> None:
@@ -48,7 +46,7 @@ def doctor(
         _host(as_json)
         return
     if gpu is not None:
-        raise SystemExit(_certify(gpu, full, out, as_json))
+        raise SystemExit(_certify(gpu, out, as_json))
     from drkernel.gym.doctor import examine
 
     checks = examine()
@@ -69,7 +67,7 @@ def doctor(
     raise SystemExit(1 if any(check.level == "missing" for check in checks) else 0)
 
 
-def _certify(gpu: str, full: bool, out: Path | None, as_json: bool) -> int:
+def _certify(gpu: str, out: Path | None, as_json: bool) -> int:
     """Print each row as it is known; returns the exit code."""
     from drkernel.gym import doctor
     from drkernel.gym.request import EvalSettings
@@ -84,7 +82,7 @@ def _certify(gpu: str, full: bool, out: Path | None, as_json: bool) -> int:
         return 2
     lines, rows = [], []
     with SessionFactory(spares=0) as factory:
-        for row in chain(doctor.certify(settings, factory), doctor.full(gpu) if full else ()):
+        for row in doctor.certify(settings, factory):
             rows.append(row)
             lines.append(f"{row.result:6}  {row.name}: {row.detail}")
             if not as_json:

@@ -12,14 +12,12 @@ import importlib.util
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -354,17 +352,6 @@ def _together(settings: EvalSettings, factory: OpensSessions) -> str:
     if any(abs(t / a - 1) > LINEAR for a, t in zip(alone, together, strict=True)):
         raise _Failed(f"alone and together: {said}")
     return said
-
-
-def full(device: str) -> Iterator[CardRow]:
-    """The corpus of cheats on the card; needs a checkout."""
-    script = Path(__file__).parents[3] / "benchmarks" / "measured_path.py"
-    if not script.exists():
-        yield CardRow(name="corpus", result="FAIL", detail="the corpus comes with a checkout of the source alone")
-        return
-    done = subprocess.run([sys.executable, str(script), "--gpu", device], capture_output=True, text=True)
-    said = [line for line in done.stdout.splitlines() if line.startswith("corpus: ")] or [done.stderr[-1000:]]
-    yield CardRow(name="corpus", result="FAIL" if done.returncode else "PASS", detail=said[0].removeprefix("corpus: "))
 
 
 _SEES = """
