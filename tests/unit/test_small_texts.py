@@ -18,6 +18,6 @@ def test_a_task_that_is_named_is_shown_and_others_are_listed():
 
 
 def test_what_commands_do_stands_in_one_column():
-    lines = [line for line in _help().splitlines() if line.startswith("  ") and line.split()[0] in COMMANDS]
+    lines = [line for line in _help("1.0").splitlines() if line.startswith("  ") and line.split()[0] in COMMANDS]
     assert len(lines) == len(COMMANDS)
     assert len({line.index(text) for line, (_, text) in zip(lines, COMMANDS.values(), strict=True)}) == 1

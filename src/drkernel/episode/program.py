@@ -410,13 +410,14 @@ stop. If that file holds another module than the last one evaluated, it is evalu
 """
 
 _EVALUATE = """#!{python} -I
-import json, socket, sys
+import contextlib, json, socket, sys
 if len(sys.argv) != 2:
     sys.exit("usage: ./evaluate FILE.py")
 line = json.dumps({{"source": open(sys.argv[1], encoding="utf-8").read()}}) + "\\n"
 link = socket.socket(socket.AF_UNIX)
 link.connect({socket!r})
-link.sendall(line.encode())
+with contextlib.suppress(OSError):  # refused before it was read: the answer says why
+    link.sendall(line.encode())
 said = json.loads(b"".join(iter(lambda: link.recv(65536), b"")))
 print(said["text"])
 if said["used"] >= 0:

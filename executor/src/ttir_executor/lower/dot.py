@@ -248,14 +248,18 @@ def _inner(low, buffers, offsets, sizes, i, j, rows, columns, start, halves=Fals
                 )
         return merged
 
-    if k == 1:
-        return body("0", start)
     together = min(_INSTRUCTION, k) if halves else 1
-    with e.loop(k, together) as loop:
-        carried = finals = [one.held(e.carry(loop, vt, one.text)) for one in start]
+
+    def steps(first: str, sums: list[Numbers]) -> list[Numbers]:
         for place in range(together):
-            finals = body(_plus(e, loop.var, place), finals)
-        finals = [round_to(one, "f16") for one in finals] if halves else finals
+            sums = body(_plus(e, first, place), sums)
+        return [round_to(one, "f16") for one in sums] if halves else sums
+
+    if k == together:
+        return steps("0", start)
+    with e.loop(k, together) as loop:
+        carried = [one.held(e.carry(loop, vt, one.text)) for one in start]
+        finals = steps(loop.var, carried)
         for before, after in zip(carried, finals, strict=True):
             loop.nexts[before.text] = after.text
     return finals
