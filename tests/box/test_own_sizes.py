@@ -445,3 +445,13 @@ def test_what_cannot_be_loaded_twice_is_timed_in_a_process_of_its_own(gym, again
     assert once.speedup == plain.speedup and once.status == "correct"
     assert {one.kind for one in once.findings} == {one.kind for one in plain.findings}
     assert "other_calls" in once.phases
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_most_draws_forget_a_recurrence_is_asked_for_all_the_same(gym, seed):
+    """Two slices of ten treatments leave it open in every second call: as many calls are made as deal out all."""
+    cheat, honest = entry_named("gated_steps_chunks_alone"), entry_named("gated_steps_in_chunks")
+    verdict = gym.grade(task_named("gated_steps"), cheat.source, seed=seed, exact=0.0)
+    assert verdict.status == "incorrect" and verdict.checked_at.changed["HEADS"] == (32, 2)
+    if seed == 1:
+        assert gym.grade(task_named("gated_steps"), honest.source, seed=seed, exact=0.0).speedup is not None

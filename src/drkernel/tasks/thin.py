@@ -20,6 +20,8 @@ from drkernel.tasks.axes import GROUP, Knob, SizedSource, smaller
 from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
 from drkernel.tasks.reference import load_reference, remembered
 
+FEW_STEPS = 32
+"""fewer operators, or steps of recurrent layers, are no recurrence worth the name"""
 LEAST = 2
 """fewest positions of a shortened axis of independent work"""
 LEAST_TILE = 16
@@ -76,6 +78,11 @@ def with_all_steps(task: Task, limits: ScaleLimits, most: ScaleLimits) -> tuple[
     """The best sizes within ``most`` at which a reference runs as many operators, one for each step, as at its own; ()
     where there are none, or it does so at :func:`thin_sizing`'s within ``limits``."""
     return _of_all_steps(own_source(task), limits, most)
+
+
+def goes_in_steps(task: Task) -> bool:
+    """Whether the reference runs fewer operators, or steps of a recurrent layer, where some axis is half as long."""
+    return _goes_in_steps(own_source(task))
 
 
 def of_one_piece(task: Task, labels: Iterable[str]) -> list[str]:
@@ -151,6 +158,16 @@ def _thin(source: str, limits: ScaleLimits) -> tuple[Sizing, ...]:
         if changed != best.changed and (cost := _Search(sized, limits, values=values)._cost({})) is not None:
             found.append(Sizing(sized.text(values), changed, cost, best.kept_rows, best.inputs_only))
     return tuple(found)
+
+
+@remembered
+def _goes_in_steps(source: str) -> bool:
+    sized = _sized(source)
+    if sized.cost.steps < FEW_STEPS:
+        return False
+    search = _Search(sized, ScaleLimits(bytes=1, flops=1))
+    halves = (search._cost({label: knob.value // 2}) for label, knob in sized.knobs.items() if knob.value > 1)
+    return any(cost is not None and cost.steps < sized.cost.steps for cost in halves)
 
 
 @remembered

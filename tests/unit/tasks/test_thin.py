@@ -11,7 +11,7 @@ from drkernel.tasks.axes import WHOLE, SizedSource, smaller
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.loaders import builtin_task
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
+from drkernel.tasks.thin import goes_in_steps, of_one_piece, own_source, thin_sizing, thin_sizings, with_all_steps
 
 LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)
 
@@ -241,6 +241,7 @@ def test_steps_of_a_recurrence_are_all_taken_where_they_are_looked_for() -> None
     assert "length" not in found.changed and found.cost.over(limits) <= 1
     whole = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 4096\ndim = 16384")
     assert with_all_steps(whole, limits, limits) == ()
+    assert goes_in_steps(steps) and not goes_in_steps(whole)
 
 
 def test_a_recurrent_layer_takes_as_many_steps_as_its_input_is_long() -> None:
@@ -255,6 +256,7 @@ def test_a_recurrent_layer_takes_as_many_steps_as_its_input_is_long() -> None:
     assert "length" in thin_sizing(layer, limits).changed
     (found,) = with_all_steps(layer, limits, ScaleLimits(bytes=1 << 20, flops=4e7))
     assert "width" not in found.changed and "length" not in found.changed
+    assert goes_in_steps(layer)
 
 
 QUANTISED = """N, K, GROUP_SIZE = 4096, 4096, 128

@@ -53,6 +53,7 @@ from drkernel.gym.judge.own_sizes import (
     DataDependent,
     OwnTiming,
     Untimed,
+    calls_for_treatments,
     chosen_to_check,
     chosen_to_time,
     places_of_weights,
@@ -69,6 +70,7 @@ from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.process.control_socket import CallRecord
 from drkernel.task import TaskError
 from drkernel.tasks.correctness import same_answer
+from drkernel.tasks.thin import goes_in_steps
 from drkernel.verdict import (
     CandidateError,
     Correctness,
@@ -375,6 +377,9 @@ class Trial:
                     draw_ahead(checker)
                 with self.phase("checks"):
                     checker.run(modes[turn], then=following)
+        if checker.passed and goes_in_steps(self.request.task):  # what is forgotten by most draws is not by all
+            with self.phase("checks"):
+                all(checker.run("mixed") for _ in range(calls_for_treatments(side, checker)))
         if checker.passed:
             with self.phase("checks"):
                 for mode in ("huge", "tiny") if checker.narrow else ():

@@ -557,7 +557,7 @@ class OwnTiming:
                 checker = Checker(side, session)
                 usual = checker.run(modes[0])
                 if modes == ("mixed",):
-                    more = range(_calls_for_treatments(side, checker))
+                    more = range(calls_for_treatments(side, checker))
                     usual = usual and all(checker.run("mixed") for _ in more)
                 right = usual and all(map(checker.run, modes[1:]))
                 self.findings += [one for one in checker.findings if one.severity == "hack"]
@@ -605,7 +605,7 @@ class OwnTiming:
         return [one for place, one in enumerate(found) if one not in found[:place]]
 
 
-def _calls_for_treatments(side: ExpectedSide, checker: Checker) -> int:
+def calls_for_treatments(side: ExpectedSide, checker: Checker) -> int:
     """How many more mixed calls give an input with few slices about every treatment."""
     inputs = enumerate(checker.calls[-1].case.inputs)
     tensors = [(place, one) for place, one in inputs if isinstance(one, torch.Tensor) and one.dim() > 1]
