@@ -83,7 +83,7 @@ MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
     "adapters": 844, "agents": 301, "base": 312, "cli": 3022, "engines": 1460, "episode": 2877, "executor": 14019,
-    "gym": 13894, "report": 2259, "rl": 8140, "serve": 3349, "sim": 19480, "solve": 1116, "tasks": 4733,
+    "gym": 13896, "report": 2259, "rl": 8140, "serve": 3349, "sim": 19478, "solve": 1116, "tasks": 4733,
 }  # fmt: skip
 """lines of a room, without tasks' own files, and of the executor's package: what needs more names what it retires"""
 OF_ONE_USER = {

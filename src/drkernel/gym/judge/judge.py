@@ -379,7 +379,9 @@ class Trial:
                     checker.run(modes[turn], then=following)
         if checker.passed and goes_in_steps(self.request.task):  # what is forgotten by most draws is not by all
             with self.phase("checks"):
-                all(checker.run("mixed") for _ in range(calls_for_treatments(side, checker)))
+                for _ in range(calls_for_treatments(side, checker)):
+                    if checker.passed:
+                        checker.run("mixed")
         if checker.passed:
             with self.phase("checks"):
                 for mode in ("huge", "tiny") if checker.narrow else ():

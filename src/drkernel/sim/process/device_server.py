@@ -268,9 +268,7 @@ class SocketChannel:
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         nbytes = tensor.numel() * tensor.element_size()
-        if nbytes > SMALL_BYTES and nbytes > int(
-            self.query("contents_bytes")
-        ):  # elements that the device has no use for
+        if nbytes > SMALL_BYTES and nbytes > int(self.query("contents_bytes")):
             return decode(self._ask({"do": "upload", "contents": False, **describe(tensor)})[0])
         return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])
 
